@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LINE_MAX_BYTES 768
+
+static _Thread_local char last_error[LINE_MAX_BYTES];
+static _Atomic int threshold = -1;
+
+static const char *const names[] = { "error", "warning", "note", "debug" };
+
+static enum log_level level_from_env(void)
+{
+	const char *s = getenv("GPUNET_LOG");
+
+	if (s) {
+		if (!strcmp(s, "error"))
+			return LOG_ERROR;
+		if (!strcmp(s, "note"))
+			return LOG_NOTE;
+		if (!strcmp(s, "debug"))
+			return LOG_DEBUG;
+	}
+	return LOG_WARN;
+}
+
+enum log_level log_get_level(void)
+{
+	int t = atomic_load_explicit(&threshold, memory_order_relaxed);
+
+	if (t < 0) {
+		t = level_from_env();
+		atomic_store_explicit(&threshold, t, memory_order_relaxed);
+	}
+	return (enum log_level)t;
+}
+
+void log_set_level(enum log_level level)
+{
+	atomic_store_explicit(&threshold, (int)level, memory_order_relaxed);
+}
+
+/* One write a line, so that lines of several threads do not mix. */
+static void emit(enum log_level level, const char *text)
+{
+	char line[LINE_MAX_BYTES + 32];
+	int n;
+
+	if (level > log_get_level())
+		return;
+	n = snprintf(line, sizeof(line), "gpunet: %s: %s\n", names[level], text);
+	if (n > (int)sizeof(line) - 1)
+		n = (int)sizeof(line) - 1;
+	if (write(STDERR_FILENO, line, (size_t)n) < 0)
+		return; /* nowhere to report it */
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+	char text[LINE_MAX_BYTES];
+	va_list ap;
+
+	if (level > log_get_level())
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	emit(level, text);
+}
+
+int log_error(int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(last_error, sizeof(last_error), fmt, ap);
+	va_end(ap);
+	emit(LOG_ERROR, last_error);
+	return err;
+}
+
+const char *log_last(void)
+{
+	return last_error;
+}

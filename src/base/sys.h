@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The system calls and allocations that the library makes outside of start-up of threads, in one table, so that a test
+ * can make the n-th call fail, shorten I/O or put a virtual clock in place. Callers see the C library's conventions,
+ * except that each call returns a negative errno instead of -1.
+ */
+#ifndef GPUNET_BASE_SYS_H
+#define GPUNET_BASE_SYS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+struct sys_ops {
+	void *(*alloc)(size_t size); /* zeroed; NULL when there is no memory */
+	void (*free)(void *p);
+	void *(*map)(size_t size); /* anonymous, shared, zeroed, page-aligned; NULL on failure */
+	void (*unmap)(void *p, size_t size);
+
+	int (*socket)(int domain, int type, int protocol);
+	int (*bind)(int fd, const struct sockaddr *a, socklen_t n);
+	int (*listen)(int fd, int backlog);
+	int (*accept)(int fd, struct sockaddr *a, socklen_t *n); /* SOCK_NONBLOCK | SOCK_CLOEXEC */
+	int (*connect)(int fd, const struct sockaddr *a, socklen_t n);
+	ssize_t (*sendmsg)(int fd, const struct msghdr *m, int flags);
+	ssize_t (*recvmsg)(int fd, struct msghdr *m, int flags);
+	int (*shutdown)(int fd, int how);
+	int (*close)(int fd);
+	int (*getsockopt)(int fd, int level, int name, void *v, socklen_t *n);
+	int (*setsockopt)(int fd, int level, int name, const void *v, socklen_t n);
+	int (*getsockname)(int fd, struct sockaddr *a, socklen_t *n);
+	int (*getpeername)(int fd, struct sockaddr *a, socklen_t *n);
+
+	int (*epoll_create)(void);
+	int (*epoll_ctl)(int epfd, int op, int fd, struct epoll_event *ev);
+	int (*epoll_wait)(int epfd, struct epoll_event *ev, int max, int64_t timeout_ns); /* < 0: for ever */
+	int (*eventfd)(void); /* non-blocking */
+	ssize_t (*read)(int fd, void *buf, size_t n);
+	ssize_t (*write)(int fd, const void *buf, size_t n);
+
+	uint64_t (*now_ns)(void); /* CLOCK_MONOTONIC */
+};
+
+/* The table in use. Tests change slots while no other thread uses the library. */
+extern struct sys_ops sys;
+/* The real calls, for a test's replacements to fall back to. */
+extern const struct sys_ops sys_real;
+
+#endif

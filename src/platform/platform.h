@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Devices behind one table: where kernels run and which memory they share with the CPU.
+ *
+ * Three kinds of memory:
+ *   host    the library's own mapping, zeroed, registered with the device: both sides load and store it;
+ *   device  near the device, zeroed; the CPU reaches it with dev_write and dev_read only, and only while
+ *           no kernel that uses the network is resident (open, close, diagnosis);
+ *   and the caller's own, which the library never touches from the CPU.
+ *
+ * Every slot of a table is filled. Calls return 0 or a negative errno; the cause in words goes to the log
+ * of base/log.h by the function that first decides that it is an error. Calls may come from any thread.
+ */
+#ifndef GPUNET_PLATFORM_H
+#define GPUNET_PLATFORM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct platform_dev;
+
+/* One allocation. `host` is NULL for device memory that the CPU cannot map. */
+struct platform_mem {
+	void *host;   /* the CPU's address */
+	void *dev;    /* the kernels' address; equal to host on the CPU device */
+	size_t size;  /* bytes, as asked for */
+	size_t mapped; /* bytes really mapped (rounded up to pages) */
+};
+
+struct platform_info {
+	char name[64];      /* "NVIDIA H200", "CPU" */
+	char detail[160];   /* driver and its version, or how many resident blocks */
+	int numa_node;      /* -1: unknown */
+	unsigned max_resident_blocks; /* upper bound for one kernel of 32 threads a block; 0: unknown */
+	int lazy_loading;   /* CUDA: 1 if module loading is lazy, 0 if eager, -1 if it does not apply */
+};
+
+struct platform_params {
+	size_t size;              /* of this struct */
+	unsigned cpu_blocks;      /* CPU device: resident blocks, 0 = its default */
+	uint64_t cpu_seed;        /* CPU device: seed of the fibers' switch order; 0 = fixed order */
+	size_t cpu_stack;         /* CPU device: stack bytes a fiber, 0 = its default */
+};
+
+/* A kernel's geometry; blocks and threads have x, y, z, all at least 1. */
+struct platform_grid {
+	unsigned grid[3];
+	unsigned block[3];
+	size_t shared; /* bytes of dynamic shared memory */
+};
+
+struct platform_ops {
+	const char *name; /* "cpu", "cuda" */
+
+	/* How many devices there are: >= 0. `why` receives, when 0, what is missing and the remedy. */
+	int (*count)(char *why, size_t why_size);
+
+	int (*open)(int ordinal, const struct platform_params *p, struct platform_dev **out);
+	/* No kernel may be resident. Frees what open made, not memory that was not given back. */
+	void (*close)(struct platform_dev *dev);
+	int (*info)(struct platform_dev *dev, struct platform_info *out);
+
+	int (*host_alloc)(struct platform_dev *dev, size_t size, struct platform_mem *out);
+	void (*host_free)(struct platform_dev *dev, struct platform_mem *m);
+	int (*dev_alloc)(struct platform_dev *dev, size_t size, struct platform_mem *out);
+	void (*dev_free)(struct platform_dev *dev, struct platform_mem *m);
+	int (*dev_write)(struct platform_dev *dev, struct platform_mem *m, size_t off, const void *src, size_t n);
+	int (*dev_read)(struct platform_dev *dev, struct platform_mem *m, size_t off, void *dst, size_t n);
+
+	/* A host thread has changed words that kernels may wait on: wakes sleeping blocks. No-op on a GPU. */
+	void (*notify)(struct platform_dev *dev);
+	/*
+	 * Sets what a kernel's kick calls: a kernel has put an entry in queue `q` of the owner `ctx`. Only a device
+	 * whose kernels run on the CPU can call it; returns 1 there and 0 where kicks never come (a GPU), so that
+	 * the proxy knows whether it must poll.
+	 */
+	int (*set_kick)(struct platform_dev *dev, void (*kick)(void *ctx, unsigned q), void *ctx);
+
+	/* CPU device: queue a kernel; `args` is copied. -EOPNOTSUPP where the CUDA runtime launches kernels. */
+	int (*launch)(struct platform_dev *dev, void (*entry)(void *args), const struct platform_grid *g,
+		      const void *args, size_t args_size);
+	/* The stream that the launch macro uses (a CUstream), NULL on the CPU device. Made at open, non-blocking. */
+	void *(*stream)(struct platform_dev *dev);
+	/* Waits until all kernels of this device handle's stream have ended: 0, -ETIMEDOUT, or their error. */
+	int (*sync)(struct platform_dev *dev, uint64_t timeout_ns);
+};
+
+extern const struct platform_ops platform_cpu;
+extern const struct platform_ops platform_cuda;
+
+/* Every device kind, in order of preference ("cuda" first), NULL at the end. */
+extern const struct platform_ops *const platform_all[];
+
+#endif

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# CUDA is optional. The library itself never needs it (the driver is loaded at run time); nvcc
+# compiles kernels of tests, tools and examples. AUTO: where nvcc and an NVIDIA GPU are here.
+
+set(GPUNET_CUDA AUTO CACHE STRING "build kernels for CUDA: AUTO, ON or OFF")
+set_property(CACHE GPUNET_CUDA PROPERTY STRINGS AUTO ON OFF)
+
+set(GPUNET_WITH_CUDA OFF)
+if(GPUNET_CUDA STREQUAL "AUTO" AND NOT GPUNET_SANITIZE AND EXISTS /dev/nvidiactl)
+	set(gpunet_try_cuda ON)
+elseif(GPUNET_CUDA STREQUAL "AUTO")
+	set(gpunet_try_cuda OFF)
+else()
+	set(gpunet_try_cuda ${GPUNET_CUDA})
+endif()
+
+if(gpunet_try_cuda)
+	if(GPUNET_SANITIZE)
+		message(FATAL_ERROR "GPUNET_CUDA=ON and GPUNET_SANITIZE cannot be combined")
+	endif()
+	find_program(GPUNET_NVCC nvcc HINTS ENV CUDACXX ENV CUDA_PATH ENV CUDA_HOME
+		PATH_SUFFIXES bin)
+	if(NOT GPUNET_NVCC)
+		# Also knows the places where NVIDIA's packages put the toolkit.
+		find_package(CUDAToolkit QUIET)
+		set(GPUNET_NVCC ${CUDAToolkit_NVCC_EXECUTABLE})
+	endif()
+	if(GPUNET_NVCC)
+		set(GPUNET_WITH_CUDA ON)
+	elseif(GPUNET_CUDA STREQUAL "ON")
+		message(FATAL_ERROR "GPUNET_CUDA=ON, but there is no nvcc: install the CUDA toolkit "
+			"or put nvcc into PATH")
+	endif()
+endif()
+
+if(GPUNET_WITH_CUDA)
+	set(CMAKE_CUDA_COMPILER ${GPUNET_NVCC})
+	# sm_80 code runs on all 8.x, sm_90 on Hopper, the PTX on whatever comes later.
+	if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+		set(CMAKE_CUDA_ARCHITECTURES "80-real;90")
+	endif()
+	set(CMAKE_CUDA_STANDARD 17)
+	set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+	set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+	set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+	if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER)
+		find_program(GPUNET_CXX NAMES g++ c++)
+		set(CMAKE_CUDA_HOST_COMPILER ${GPUNET_CXX})
+	endif()
+	enable_language(CUDA)
+	# Programs are linked as C ones: nothing of what our kernels compile to needs libstdc++.
+	set(CMAKE_CUDA_IMPLICIT_LINK_LIBRARIES "")
+	list(JOIN gpunet_warnings "," gpunet_xcompiler)
+	set(gpunet_cuda_flags -Xcompiler=${gpunet_xcompiler} -lineinfo)
+	if(GPUNET_WERROR)
+		list(APPEND gpunet_cuda_flags -Werror all-warnings)
+	endif()
+	add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:${gpunet_cuda_flags}>")
+	message(STATUS "CUDA: kernels are built with ${GPUNET_NVCC} for ${CMAKE_CUDA_ARCHITECTURES}")
+else()
+	message(STATUS "CUDA: off (GPUNET_CUDA=${GPUNET_CUDA}), kernels are built for the CPU device only")
+endif()

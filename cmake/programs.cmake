@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Functions for everything that ends as an executable.
+
+# Defaults of the sanitizers' options, in one place, part of every program of a sanitizer build.
+if(GPUNET_SANITIZE)
+	add_library(gpunet_sanitizer_options OBJECT ${PROJECT_SOURCE_DIR}/cmake/sanitizer_options.c)
+endif()
+
+# gcc 12's TSan cannot place its shadow under 32 bits of address randomisation.
+set(gpunet_test_launcher "")
+if(GPUNET_SANITIZE MATCHES "thread" AND EXISTS /proc/sys/vm/mmap_rnd_bits)
+	file(READ /proc/sys/vm/mmap_rnd_bits bits)
+	if(bits GREATER 28)
+		set(gpunet_test_launcher setarch -R)
+	endif()
+endif()
+
+set(GPUNET_CMOCKA OFF)
+find_library(GPUNET_CMOCKA_LIBRARY cmocka)
+find_path(GPUNET_CMOCKA_INCLUDE cmocka.h)
+if(GPUNET_CMOCKA_LIBRARY AND GPUNET_CMOCKA_INCLUDE)
+	set(GPUNET_CMOCKA ON)
+elseif(GPUNET_TESTS)
+	message(STATUS "cmocka: missing, unit tests are not built (Debian: apt install libcmocka-dev)")
+endif()
+
+function(gpunet_executable target)
+	add_executable(${target} ${ARGN})
+	target_compile_definitions(${target} PRIVATE $<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE>)
+	# C is enough for the code that nvcc makes; g++ would add libstdc++.
+	set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
+	if(GPUNET_SANITIZE)
+		target_link_libraries(${target} PRIVATE gpunet_sanitizer_options)
+	endif()
+endfunction()
+
+# The CUDA half of a C file: a wrapper with its own name, since one file cannot have two languages
+# in one folder. The C file's own lines stay in messages and debug information.
+function(gpunet_cuda_source result file)
+	cmake_path(ABSOLUTE_PATH file NORMALIZE)
+	cmake_path(GET file STEM stem)
+	set(wrapper ${CMAKE_CURRENT_BINARY_DIR}/${stem}.cu)
+	file(CONFIGURE OUTPUT ${wrapper} CONTENT "#include \"${file}\"\n")
+	set(${result} ${wrapper} PARENT_SCOPE)
+endfunction()
+
+function(gpunet_link_cuda target)
+	target_link_libraries(${target} PRIVATE cudart_static rt pthread dl)
+	target_link_directories(${target} PRIVATE ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES})
+endfunction()
+
+# gpunet_program(name [OUTPUT file] sources… [KERNELS file.c …]): a program in bin/ that uses the public
+# API only. Each file under KERNELS is compiled as C11 and, with CUDA, a second time by nvcc.
+function(gpunet_program name)
+	cmake_parse_arguments(arg "" "OUTPUT" "KERNELS" ${ARGN})
+	set(sources ${arg_UNPARSED_ARGUMENTS} ${arg_KERNELS})
+	if(GPUNET_WITH_CUDA)
+		foreach(file IN LISTS arg_KERNELS)
+			gpunet_cuda_source(wrapper ${file})
+			list(APPEND sources ${wrapper})
+		endforeach()
+	endif()
+	gpunet_executable(${name} ${sources})
+	target_link_libraries(${name} PRIVATE gpunet_static)
+	if(arg_OUTPUT)
+		set_target_properties(${name} PROPERTIES OUTPUT_NAME ${arg_OUTPUT})
+	endif()
+	if(GPUNET_WITH_CUDA)
+		target_compile_definitions(${name} PRIVATE GPUNET_WITH_CUDA=1)
+		gpunet_link_cuda(${name})
+	endif()
+endfunction()
+
+function(gpunet_add_test name target)
+	add_test(NAME ${name} COMMAND ${gpunet_test_launcher} $<TARGET_FILE:${target}>)
+	set_target_properties(${target} PROPERTIES
+		RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+	set_tests_properties(${name} PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77)
+endfunction()
+
+# gpunet_unit_test(name sources…): a cmocka program; it reaches the library's hidden symbols and
+# its headers under src/. ctest knows it as unit.name.
+function(gpunet_unit_test name)
+	if(NOT GPUNET_CMOCKA)
+		return()
+	endif()
+	gpunet_executable(unit_${name} ${ARGN})
+	target_include_directories(unit_${name} SYSTEM PRIVATE ${GPUNET_CMOCKA_INCLUDE})
+	target_link_libraries(unit_${name} PRIVATE gpunet_internal ${GPUNET_CMOCKA_LIBRARY})
+	gpunet_add_test(unit.${name} unit_${name})
+	set_tests_properties(unit.${name} PROPERTIES LABELS unit)
+endfunction()
+
+# gpunet_device_test(name file.c): one file, two programs: C11 on the CPU device (ctest: device.name)
+# and, with CUDA, the same file by nvcc (ctest: cuda.name). Exit code 77: skipped.
+function(gpunet_device_test name file)
+	gpunet_executable(device_${name} ${file})
+	set_target_properties(device_${name} PROPERTIES C_EXTENSIONS OFF)
+	target_link_libraries(device_${name} PRIVATE gpunet_static)
+	gpunet_add_test(device.${name} device_${name})
+	set_tests_properties(device.${name} PROPERTIES LABELS device)
+	if(GPUNET_WITH_CUDA)
+		gpunet_cuda_source(wrapper ${file})
+		gpunet_executable(cuda_${name} ${wrapper})
+		target_link_libraries(cuda_${name} PRIVATE gpunet_static)
+		gpunet_link_cuda(cuda_${name})
+		gpunet_add_test(cuda.${name} cuda_${name})
+		set_tests_properties(cuda.${name} PROPERTIES LABELS cuda)
+	endif()
+endfunction()

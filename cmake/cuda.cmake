@@ -49,7 +49,8 @@ if(GPUNET_WITH_CUDA)
 		set(CMAKE_CUDA_HOST_COMPILER ${GPUNET_CXX})
 	endif()
 	enable_language(CUDA)
-	# Programs are linked as C ones: nothing of what our kernels compile to needs libstdc++.
+	# nvcc's launch stubs need a few routines of the C++ run time; linked statically, so that a
+	# program depends on the C library and the driver only (see gpunet_link_cuda).
 	set(CMAKE_CUDA_IMPLICIT_LINK_LIBRARIES "")
 	list(JOIN gpunet_warnings "," gpunet_xcompiler)
 	set(gpunet_cuda_flags -Xcompiler=${gpunet_xcompiler} -lineinfo)

@@ -28,7 +28,7 @@ endif()
 function(gpunet_executable target)
 	add_executable(${target} ${ARGN})
 	target_compile_definitions(${target} PRIVATE $<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE>)
-	# C is enough for the code that nvcc makes; g++ would add libstdc++.
+	# g++ would add the shared libstdc++ to programs with kernels.
 	set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
 	if(GPUNET_SANITIZE)
 		target_link_libraries(${target} PRIVATE gpunet_sanitizer_options)
@@ -46,7 +46,8 @@ function(gpunet_cuda_source result file)
 endfunction()
 
 function(gpunet_link_cuda target)
-	target_link_libraries(${target} PRIVATE cudart_static rt pthread dl)
+	target_link_libraries(${target} PRIVATE cudart_static -l:libstdc++.a rt pthread dl)
+	target_link_options(${target} PRIVATE -static-libgcc)
 	target_link_directories(${target} PRIVATE ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES})
 endfunction()
 

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What crosses the bus between kernels and the CPU's proxy: layouts only, no code that orders anything (dev/order.h
+ * does). docs/bus.md is the protocol; tests/model is its model. Fixed widths, natural alignment, little endian.
+ *
+ * A cell is 8 bytes: bits 0-7 a tag, bits 8-63 seven bytes of payload. One store writes a cell and one load reads it, so
+ * a cell is never torn, and a tag that does not fit says that the cell is not (yet) part of what is being read.
+ */
+#ifndef GPUNET_DEV_ABI_BUS_H
+#define GPUNET_DEV_ABI_BUS_H
+
+#include <stdint.h>
+
+#define GNET_CELLS 16u
+#define GNET_CELL_DATA 7u
+/* Stream bytes that ride in an entry or a status line: cells 1..15. */
+#define GNET_INLINE_MAX 105u
+/* Unsent bytes that a socket without a send segment may have, all sent inline. Power of two. */
+#define GNET_MINI_BYTES 4096u
+
+/* ---- submission queue: kernel to proxy -------------------------------------------------------------------------- */
+
+struct gnet_sqe {
+	uint64_t cell[GNET_CELLS];
+};
+
+/* Tag of the entry at queue position `pos` in a queue of 2^log2 entries: 1..255, changes with every lap. */
+#define GNET_SQ_TAG(pos, log2) ((uint8_t)(1u + (uint8_t)(((pos) >> (log2)) % 255u)))
+
+/* Cell 0: op 8 | fd 31 | len 7 | spare 10 (above the tag). */
+#define GNET_SQE0_OP_SHIFT 8
+#define GNET_SQE0_FD_SHIFT 16
+#define GNET_SQE0_LEN_SHIFT 47
+
+enum gnet_op {
+	GNET_OP_NOP = 0,         /* fills a reserved entry whose caller gave up */
+	GNET_OP_SEND = 1,        /* len bytes of the stream in cells 1..15 */
+	GNET_OP_TX = 2,          /* cell 1: the send ring's tail is now this position */
+	GNET_OP_RX_SPACE = 3,    /* the receive ring or accept ring has room again */
+	/* Commands: cell 1 = call 16 | call tag 16 | a 24, cell 2 = b 56; answered in gnet_call.reply. */
+	GNET_OP_FIRST_COMMAND = 16,
+	GNET_OP_SOCKET = 16,     /* a: domain 8 | type 8 | protocol 8; reply: fd */
+	GNET_OP_BIND = 17,       /* a: address length; arg: address */
+	GNET_OP_LISTEN = 18,     /* b: backlog */
+	GNET_OP_CONNECT = 19,    /* a: address length; arg: address; reply when connected or failed */
+	GNET_OP_SHUTDOWN = 20,   /* a: SHUT_RD, SHUT_WR, SHUT_RDWR */
+	GNET_OP_CLOSE = 21,      /* b: listeners: connections claimed so far */
+	GNET_OP_CANCEL = 22,     /* ends a pending CONNECT of this fd with -EBADF */
+	GNET_OP_GETSOCKNAME = 23, /* reply: address length; arg: address */
+	GNET_OP_GETPEERNAME = 24,
+	GNET_OP_TX_ATTACH = 25,  /* gives the socket a send segment; reply: its number */
+	GNET_OP_COUNT = 64
+};
+
+/* The position up to which the proxy has copied entries out; one a queue. */
+struct gnet_sq_head {
+	uint64_t pos;
+	uint64_t pad[15];
+};
+
+/* ---- calls: a command's argument and its answer ------------------------------------------------------------------ */
+
+#define GNET_CALL_ARG 192u
+
+/* A caller owns a call from allocation to its reply. reply: tag 16 | value 48, signed. */
+struct gnet_call {
+	uint64_t reply;
+	uint64_t pad[7];
+	uint8_t arg[GNET_CALL_ARG];
+};
+
+/* ---- a socket's shared record ------------------------------------------------------------------------------------ */
+
+/*
+ * Status line, written by the proxy thread that owns the socket only.
+ *
+ * Stream: cell 0 = tag 8 | flags 8 | inline 7 | tail 41 (receive position, modulo 2^41). inline > 0: cells 1..15 hold
+ * the `inline` bytes before tail; those whose tag equals cell 0's are valid, the others are read from the ring. inline
+ * = 0: cell 1 = tag 8 | segment 24 | error 8, valid if its tag equals cell 0's.
+ * Listener: cell 0 as above without tail; cells 1..15 are the accept ring: connection number p sits in cell 1 + p % 15
+ * with tag GNET_ACCEPT_TAG(p), its descriptor in the payload.
+ */
+struct gnet_line {
+	uint64_t cell[GNET_CELLS];
+};
+
+#define GNET_LINE_FLAGS_SHIFT 8
+#define GNET_LINE_INLINE_SHIFT 16
+#define GNET_LINE_TAIL_SHIFT 23
+#define GNET_LINE_TAIL_BITS 41
+#define GNET_LINE_TAIL_MASK ((UINT64_C(1) << GNET_LINE_TAIL_BITS) - 1)
+#define GNET_LINE_SEG_SHIFT 8
+#define GNET_LINE_ERR_SHIFT 32
+
+#define GNET_LINE_EOF 1u   /* no byte follows tail */
+#define GNET_LINE_ERR 2u   /* the socket failed; the errno is in txw */
+#define GNET_LINE_WANT 4u  /* the proxy sleeps and wants GNET_OP_RX_SPACE when the reader has made room */
+
+/* Tags of lines with inline bytes are 1..127 in turn, of those without 128..255, so that neither kind can be taken for
+ * an older one of the other: see docs/bus.md. */
+#define GNET_LINE_TAG_INLINE_FIRST 1u
+#define GNET_LINE_TAG_INLINE_LAST 127u
+#define GNET_LINE_TAG_RING_FIRST 128u
+#define GNET_LINE_TAG_RING_LAST 255u
+
+#define GNET_ACCEPT_RING 15u
+#define GNET_ACCEPT_TAG(p) ((uint8_t)(1u + (uint8_t)(((p) / GNET_ACCEPT_RING) % 255u)))
+
+/* txw: bytes the proxy has taken from the send ring, modulo 2^48; errno 8; flags 8 */
+#define GNET_TXW_POS_MASK ((UINT64_C(1) << 48) - 1)
+#define GNET_TXW_ERR_SHIFT 48
+
+struct gnet_sock_bus {
+	struct gnet_line line; /* proxy writes */
+	uint64_t txw;          /* proxy writes */
+	uint64_t pad0[7];
+	uint64_t head;         /* kernel writes: receive position consumed, or connections claimed */
+	uint64_t pad1[7];
+};
+
+/* ---- control line ------------------------------------------------------------------------------------------------ */
+
+struct gnet_ctl {
+	uint64_t stop; /* 0, or the errno with which every wait ends: ECANCELED (abort), EIO (the proxy died) */
+	uint64_t pad[15];
+};
+
+/* ---- descriptors -------------------------------------------------------------------------------------------------- */
+
+/* A descriptor is a slot number and the generation of its use (1..2047), so that a stale one is -EBADF. */
+#define GNET_SLOT_BITS 20
+#define GNET_SLOT_MAX (1u << GNET_SLOT_BITS)
+#define GNET_GEN_MAX 2047u
+#define GNET_FD(slot, gen) ((int)((slot) | ((uint32_t)(gen) << GNET_SLOT_BITS)))
+#define GNET_FD_SLOT(fd) ((uint32_t)(fd) & (GNET_SLOT_MAX - 1u))
+#define GNET_FD_GEN(fd) ((uint32_t)(fd) >> GNET_SLOT_BITS)
+
+#endif

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Every load, store and read-modify-write that orders something, each with what it orders and why. Exactly two bodies:
+ * PTX for the GPU, C11-model atomics for the CPU device. Nothing else in gpunet orders memory; `volatile` never does.
+ *
+ * System scope (gnet_sys_*): words in host memory that a kernel and the CPU share.
+ *
+ *   gnet_sys_load         one cell, complete, no order with anything else. Enough for tagged cells: the tag travels in
+ *                         the same 8 bytes as the payload.
+ *   gnet_sys_load_acquire what the writer stored before its release of the value seen is visible to this thread's later
+ *                         loads, and after a block barrier to the block's. For positions in rings.
+ *   gnet_sys_store        one cell, complete, no order. For tagged cells.
+ *   gnet_sys_store_release everything this thread stored, and what other threads stored before a barrier that this
+ *                         thread passed, is visible before the value is. For positions in rings, and for cell 0 of an
+ *                         entry that speaks of bytes which lie elsewhere.
+ *
+ * Device scope (gnet_dev_*): words in device memory that blocks share.
+ *
+ *   gnet_dev_load, _load_acquire, _store_release, _add, _or, _cas: the read-modify-writes are acquire and release, so
+ *   that a lock taken with _cas and given back with _store_release protects what its holders wrote, at any scope.
+ *
+ * On the CPU device each of them may switch to another fiber, and those that may end another block's wait also tell the
+ * device so (gpunet_cpu_event); stand-alone fences are not used, since ThreadSanitizer does not model them.
+ */
+#ifndef GPUNET_DEV_ORDER_H
+#define GPUNET_DEV_ORDER_H
+
+#include <gpunet/dev/device.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+
+GNET_DEV uint64_t gnet_sys_load(const uint64_t *p)
+{
+	uint64_t v;
+
+	asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+	return v;
+}
+
+GNET_DEV uint64_t gnet_sys_load_acquire(const uint64_t *p)
+{
+	uint64_t v;
+
+	asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+	return v;
+}
+
+GNET_DEV void gnet_sys_store(uint64_t *p, uint64_t v)
+{
+	asm volatile("st.relaxed.sys.u64 [%0], %1;" : : "l"(p), "l"(v) : "memory");
+}
+
+GNET_DEV void gnet_sys_store_release(uint64_t *p, uint64_t v)
+{
+	asm volatile("st.release.sys.u64 [%0], %1;" : : "l"(p), "l"(v) : "memory");
+}
+
+GNET_DEV uint64_t gnet_dev_load(const uint64_t *p)
+{
+	uint64_t v;
+
+	asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+	return v;
+}
+
+GNET_DEV uint64_t gnet_dev_load_acquire(const uint64_t *p)
+{
+	uint64_t v;
+
+	asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+	return v;
+}
+
+GNET_DEV void gnet_dev_store_release(uint64_t *p, uint64_t v)
+{
+	asm volatile("st.release.gpu.u64 [%0], %1;" : : "l"(p), "l"(v) : "memory");
+}
+
+GNET_DEV uint64_t gnet_dev_add(uint64_t *p, uint64_t v)
+{
+	uint64_t old;
+
+	asm volatile("atom.acq_rel.gpu.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+	return old;
+}
+
+GNET_DEV uint64_t gnet_dev_or(uint64_t *p, uint64_t v)
+{
+	uint64_t old;
+
+	asm volatile("atom.acq_rel.gpu.or.b64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+	return old;
+}
+
+GNET_DEV uint64_t gnet_dev_and(uint64_t *p, uint64_t v)
+{
+	uint64_t old;
+
+	asm volatile("atom.acq_rel.gpu.and.b64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+	return old;
+}
+
+/* Returns what was there: equal to `expected` if the swap was made. */
+GNET_DEV uint64_t gnet_dev_cas(uint64_t *p, uint64_t expected, uint64_t desired)
+{
+	uint64_t old;
+
+	asm volatile("atom.acq_rel.gpu.cas.b64 %0, [%1], %2, %3;"
+		     : "=l"(old)
+		     : "l"(p), "l"(expected), "l"(desired)
+		     : "memory");
+	return old;
+}
+
+#else
+
+GNET_DEV uint64_t gnet_sys_load(const uint64_t *p)
+{
+	gpunet_cpu_yield();
+	return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+
+GNET_DEV uint64_t gnet_sys_load_acquire(const uint64_t *p)
+{
+	gpunet_cpu_yield();
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+GNET_DEV void gnet_sys_store(uint64_t *p, uint64_t v)
+{
+	gpunet_cpu_yield();
+	__atomic_store_n(p, v, __ATOMIC_RELAXED);
+}
+
+GNET_DEV void gnet_sys_store_release(uint64_t *p, uint64_t v)
+{
+	gpunet_cpu_yield();
+	__atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+
+GNET_DEV uint64_t gnet_dev_load(const uint64_t *p)
+{
+	gpunet_cpu_yield();
+	return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+
+GNET_DEV uint64_t gnet_dev_load_acquire(const uint64_t *p)
+{
+	gpunet_cpu_yield();
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+GNET_DEV void gnet_dev_store_release(uint64_t *p, uint64_t v)
+{
+	gpunet_cpu_yield();
+	__atomic_store_n(p, v, __ATOMIC_RELEASE);
+	gpunet_cpu_event();
+}
+
+GNET_DEV uint64_t gnet_dev_add(uint64_t *p, uint64_t v)
+{
+	uint64_t old;
+
+	gpunet_cpu_yield();
+	old = __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
+	gpunet_cpu_event();
+	return old;
+}
+
+GNET_DEV uint64_t gnet_dev_or(uint64_t *p, uint64_t v)
+{
+	uint64_t old;
+
+	gpunet_cpu_yield();
+	old = __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL);
+	gpunet_cpu_event();
+	return old;
+}
+
+GNET_DEV uint64_t gnet_dev_and(uint64_t *p, uint64_t v)
+{
+	uint64_t old;
+
+	gpunet_cpu_yield();
+	old = __atomic_fetch_and(p, v, __ATOMIC_ACQ_REL);
+	gpunet_cpu_event();
+	return old;
+}
+
+/* Returns what was there: equal to `expected` if the swap was made. */
+GNET_DEV uint64_t gnet_dev_cas(uint64_t *p, uint64_t expected, uint64_t desired)
+{
+	uint64_t old = expected;
+
+	gpunet_cpu_yield();
+	if (__atomic_compare_exchange_n(p, &old, desired, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		gpunet_cpu_event();
+	return old;
+}
+
+#endif
+
+#endif

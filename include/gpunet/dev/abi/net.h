@@ -15,7 +15,7 @@
 /* A socket as kernels see it. Words that several blocks touch are 64-bit atomics of device scope (dev/order.h). */
 struct gnet_sock {
 	uint64_t life;    /* generation 32 | closing 1 | users 31; generation 0: no socket */
-	uint64_t flags;   /* GNET_SOCK_* */
+	uint64_t flags;   /* GNET_F_* */
 	uint64_t rx_lock; /* 1: a call holds the receive side (or accept) */
 	uint64_t tx_lock; /* 1: a call holds the send side */
 	/* Receive side, under rx_lock. */
@@ -30,10 +30,10 @@ struct gnet_sock {
 	uint64_t pad[5];
 };
 
-#define GNET_SOCK_CONNECTED 1u
-#define GNET_SOCK_LISTENING 2u
-#define GNET_SOCK_SHUT_WR 4u
-#define GNET_SOCK_ERR_SEEN 8u /* the socket's error was reported once, as POSIX has it */
+#define GNET_F_CONNECTED 1u
+#define GNET_F_LISTENING 2u
+#define GNET_F_SHUT_WR 4u
+#define GNET_F_ERR_SEEN 8u /* the socket's error was reported once, as POSIX has it */
 
 #define GNET_LIFE_CLOSING (UINT64_C(1) << 31)
 #define GNET_LIFE_GEN_SHIFT 32

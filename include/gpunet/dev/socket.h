@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Sockets in kernels.
+ *
+ * Scope: every call is block-cooperative: all threads of the block call it at the same point with the same arguments
+ * (buffers may differ in what they point to only if they are the same memory), and all get the same result. Blocks may be
+ * of any size; several blocks may use one socket at once.
+ *
+ * Results: 0, a count or a descriptor, or a negative errno. Besides those that a call lists, each can return:
+ *   -EBADF     no such descriptor, or it was closed while the call waited
+ *   -ECANCELED gpunet_abort was called on the host
+ *   -EIO       the proxy failed; the reason is in the host's log
+ *   -EPROTO    these headers and the library that opened the network differ in version (gsocket)
+ *
+ * Blocking calls wait without a time limit. A blocking call holds its direction of the socket to its end, so that its bytes
+ * stay together; with MSG_DONTWAIT a held direction is -EAGAIN.
+ *
+ * Addresses are the system's: struct sockaddr_in, sockaddr_in6, sockaddr_un, in memory that the kernel can read and write;
+ * lengths and values as in POSIX. Flags and families are the system's constants, repeated below as GNET_* for kernels
+ * that cannot include <sys/socket.h>.
+ */
+#ifndef GPUNET_DEV_SOCKET_H
+#define GPUNET_DEV_SOCKET_H
+
+#include <gpunet/dev/abi/net.h>
+#include <gpunet/dev/device.h>
+#include <gpunet/dev/order.h>
+
+#define GNET_AF_UNIX 1
+#define GNET_AF_INET 2
+#define GNET_AF_INET6 10
+#define GNET_SOCK_STREAM 1
+#define GNET_MSG_PEEK 0x02
+#define GNET_MSG_DONTWAIT 0x40
+#define GNET_MSG_WAITALL 0x100
+#define GNET_MSG_NOSIGNAL 0x4000
+#define GNET_SHUT_RD 0
+#define GNET_SHUT_WR 1
+#define GNET_SHUT_RDWR 2
+
+/* Makes a socket. domain AF_INET, AF_INET6 or AF_UNIX; type SOCK_STREAM; protocol 0.
+ * -EAFNOSUPPORT, -EPROTONOSUPPORT, -ESOCKTNOSUPPORT; -EMFILE: the process's or the network's (option max_sockets) limit. */
+GNET_DEV int gsocket(gnet_t *net, int domain, int type, int protocol);
+
+/* -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, -EINVAL (bound already), -ENOENT, -EAFNOSUPPORT, ... as bind(2). A server's TCP
+ * address can be bound again at once after its last use (SO_REUSEADDR is set). */
+GNET_DEV int gbind(gnet_t *net, int fd, const void *addr, uint32_t len);
+
+/* -EADDRINUSE, -EOPNOTSUPP as listen(2). */
+GNET_DEV int glisten(gnet_t *net, int fd, int backlog);
+
+/* Waits for a connection and returns its descriptor. Several blocks may wait on one listener; each connection goes to one.
+ * `addr` and `len` (in: room, out: length) receive the peer's address, or are NULL. The descriptor can be used by any block.
+ * -EINVAL: not listening; -EMFILE, -ENFILE, -ENOBUFS, -ENOMEM: the host is out of something, the connection waits in the
+ * backlog, try again. */
+GNET_DEV int gaccept(gnet_t *net, int fd, void *addr, uint32_t *len);
+
+/* gaccept with flags: MSG_DONTWAIT: -EAGAIN if no connection is there. */
+GNET_DEV int gaccept4(gnet_t *net, int fd, void *addr, uint32_t *len, int flags);
+
+/* Connects and waits for the result. -ECONNREFUSED, -ETIMEDOUT, -EHOSTUNREACH, -ENETUNREACH, -EISCONN, -ENOENT,
+ * -EALREADY (another block's gconnect is under way), ... as connect(2). */
+GNET_DEV int gconnect(gnet_t *net, int fd, const void *addr, uint32_t len);
+
+/* Sends `len` bytes and returns `len`, or fewer if an error or shutdown came in between, or with MSG_DONTWAIT fewer if
+ * there was no room for more. Returning means handed over, not received, as send(2). MSG_NOSIGNAL is accepted (and always
+ * in force). -EAGAIN, -EPIPE, -ECONNRESET, -ENOTCONN, -EOPNOTSUPP (other flags). */
+GNET_DEV int64_t gsend(gnet_t *net, int fd, const void *buf, uint64_t len, int flags);
+
+/* Waits for bytes and returns how many of them, at most `len`, are now in `buf`; 0 at the end of the stream (or len = 0).
+ * MSG_DONTWAIT: -EAGAIN if none is there; MSG_PEEK: leaves them; MSG_WAITALL: waits for all `len`, fewer at the end or an
+ * error. -EAGAIN, -ECONNRESET, -ENOTCONN, -EOPNOTSUPP. */
+GNET_DEV int64_t grecv(gnet_t *net, int fd, void *buf, uint64_t len, int flags);
+
+/* how: SHUT_RD, SHUT_WR or SHUT_RDWR. SHUT_WR: the peer gets the end of the stream after what was sent. -ENOTCONN, -EINVAL. */
+GNET_DEV int gshutdown(gnet_t *net, int fd, int how);
+
+/* Other calls that wait on the descriptor end with -EBADF. Bytes that were sent go on to the peer for the option
+ * linger_ms. The descriptor is gone when gclose returns, whatever it returns. */
+GNET_DEV int gclose(gnet_t *net, int fd);
+
+/* `len`: in the room at `addr`, out the address's length, which may be larger. -ENOTCONN for ggetpeername. */
+GNET_DEV int ggetsockname(gnet_t *net, int fd, void *addr, uint32_t *len);
+GNET_DEV int ggetpeername(gnet_t *net, int fd, void *addr, uint32_t *len);
+
+#include <gpunet/dev/impl/socket.h>
+
+#endif

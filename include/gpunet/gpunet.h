@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * gpunet, host side: opens a network for kernels, launches kernels on the CPU device, ends their waits, closes.
+ *
+ * Threads: every call may come from any thread, at the same time on different networks and, except gpunet_close, on the
+ * same one. Calls do not need a CUDA context: the library uses the caller's current one, else the device's primary
+ * context, and leaves the caller's as it was.
+ *
+ * Errors: 0 or a count, or a negative errno. gpunet_last_error() has the calling thread's last error in words: the
+ * object, the cause and the remedy. The library never ends the process and prints only to standard error, what
+ * GPUNET_LOG (error, warn, note, debug; warn unless set) lets through.
+ */
+#ifndef GPUNET_GPUNET_H
+#define GPUNET_GPUNET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gpunet/version.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gpunet gpunet_t; /* a network, host side */
+struct gnet;                    /* the same network as kernels see it: gnet_t of <gpunet/dev/socket.h> */
+
+/*
+ * Options of gpunet_open. Initialise with GPUNET_OPTIONS_INIT: it sets the size, and every other member to "default"
+ * (0 or NULL). A default is taken from the environment variable named, else it is the value in brackets. docs/options.md
+ * has the same table; a value out of range is -EINVAL and the error names the option.
+ */
+struct gpunet_options {
+	size_t size;             /* sizeof(struct gpunet_options) */
+	const char *device;      /* GPUNET_DEVICE: "auto", "cpu", "cuda", "cuda:N" ["auto": a GPU if there is one] */
+	unsigned proxy_threads;  /* GPUNET_PROXY_THREADS: CPU threads that serve the kernels, 1-64 [1] */
+	int spin_us;             /* GPUNET_SPIN_US: microseconds without work before a proxy thread sleeps; -1: it never
+				    sleeps [CPU device 1, GPU 200] */
+	unsigned max_sockets;    /* GPUNET_MAX_SOCKETS: open at once, 16-1048575 [16384] */
+	size_t slab_bytes;       /* GPUNET_SLAB_BYTES: pinned memory of all data rings, 64 KiB-64 GiB [64 MiB] */
+	size_t segment_bytes;    /* GPUNET_SEGMENT_BYTES: one ring, a power of two, 16 KiB-64 MiB [256 KiB] */
+	unsigned queue_entries;  /* GPUNET_QUEUE_ENTRIES: submission queue a proxy thread, power of two, 64-65536 [1024] */
+	unsigned calls;          /* GPUNET_CALLS: commands that may wait for an answer at once, 64-65536 [256] */
+	unsigned linger_ms;      /* GPUNET_LINGER_MS: how long the proxy goes on sending after gclose [10000] */
+	unsigned cpu_blocks;     /* GPUNET_CPU_BLOCKS: CPU device: resident blocks, 1-4096 [64] */
+	uint64_t cpu_seed;       /* GPUNET_CPU_SEED: CPU device: order of switches; 0: fixed [0] */
+	unsigned sentinel_us;    /* GPUNET_SENTINEL_US: GPU: how often sleeping threads' queues are looked at [1000] */
+};
+
+#define GPUNET_OPTIONS_INIT { sizeof(struct gpunet_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/*
+ * Opens a network on a device: pins its memory and starts its proxy threads. No kernel may be resident on that GPU, for
+ * pinning waits for it. `opt` may be NULL. On success *out is the network; on failure *out is unchanged and nothing is
+ * left behind.
+ * -EINVAL an option is out of range or unknown (a larger size than this library knows, too); -ENODEV there is no such
+ * device; -ENOMEM memory or pinned memory is short; -EPROTO header and library differ in version.
+ */
+int gpunet_open(gpunet_t **out, const struct gpunet_options *opt);
+
+/*
+ * Ends the network. Kernels' waits end with -ECANCELED; then waits up to `timeout_ms` for the kernels of this network to
+ * end, goes on sending what closed sockets still have to send (at most linger_ms, and timeout_ms), and frees everything.
+ * -EBUSY: a kernel is still resident; nothing is freed, call again. Not at the same time as any other call on `g`.
+ */
+int gpunet_close(gpunet_t *g, unsigned timeout_ms);
+
+/* The handle to pass to kernels. Valid until gpunet_close succeeds. */
+struct gnet *gpunet_device(gpunet_t *g);
+
+/* Ends every wait of every kernel on this network, now and later, with -ECANCELED. Does not wait. Async-signal-safe. */
+void gpunet_abort(gpunet_t *g);
+
+/*
+ * Waits until all bytes that kernels have handed over are in the hands of the transport and closed sockets are gone: 0, or
+ * -ETIMEDOUT after `timeout_ms`.
+ */
+int gpunet_drain(gpunet_t *g, unsigned timeout_ms);
+
+/* Waits until the kernels launched on this network with GPUNET_LAUNCH have ended: 0, -ETIMEDOUT, or -EIO and a reason. */
+int gpunet_sync(gpunet_t *g, unsigned timeout_ms);
+
+/* Geometry of a launch. Members left 0 count as 1 (shared as 0). */
+struct gpunet_grid {
+	unsigned grid_x, grid_y, grid_z;
+	unsigned block_x, block_y, block_z;
+	size_t shared; /* bytes of dynamic shared memory */
+};
+
+/*
+ * CPU device: queues a kernel and returns; use GPUNET_LAUNCH. `args` is copied. -EOPNOTSUPP on a GPU's network; -EINVAL for
+ * a geometry beyond 1,024 threads a block; -ENOMEM, -EAGAIN when threads cannot be had.
+ */
+int gpunet_launch_cpu(gpunet_t *g, void (*entry)(void *args), const struct gpunet_grid *grid, const void *args,
+		      size_t args_size);
+
+/* GPU: the stream (a CUstream, that is a cudaStream_t) on which GPUNET_LAUNCH runs kernels; NULL on the CPU device. */
+void *gpunet_stream(gpunet_t *g);
+
+/* "cpu" or "cuda". */
+const char *gpunet_device_kind(gpunet_t *g);
+
+struct gpunet_stats {
+	size_t size;               /* set by the caller: sizeof(struct gpunet_stats) */
+	uint64_t sockets;          /* open now */
+	uint64_t accepted;         /* connections taken over by the proxy, in all */
+	uint64_t bytes_received;   /* from the network */
+	uint64_t bytes_sent;       /* to the network */
+	uint64_t commands;         /* entries of the submission queues */
+	uint64_t sleeps;           /* times that a proxy thread went to sleep */
+	uint64_t wakeups;          /* times that a kernel or the sentinel woke one */
+	uint64_t slab_segments;    /* in all */
+	uint64_t slab_segments_used;
+	uint64_t pinned_bytes;     /* host memory shared with the device */
+};
+
+/* Fills as many members as s->size has room for. -EINVAL: size is less than the first two members. */
+int gpunet_get_stats(gpunet_t *g, struct gpunet_stats *s);
+
+/* This thread's last error in words, "" if none. Valid until the thread's next failing call. */
+const char *gpunet_last_error(void);
+
+/* ---- what this machine has ----------------------------------------------------------------------------------------- */
+
+enum gpunet_status { GPUNET_OK, GPUNET_MISSING, GPUNET_LIMITED, GPUNET_NOT_BUILT };
+
+/* One thing that a user may need. Strings are valid until the next call of the same thread. */
+struct gpunet_check {
+	const char *name;   /* "cpu device", "cuda driver", "transport tcp", ... */
+	enum gpunet_status status;
+	const char *detail; /* what was found */
+	const char *remedy; /* what to do, "" if nothing */
+};
+
+/* Calls `fn` for each check, in a fixed order; stops and returns its value if it is not 0. Opens no network. */
+int gpunet_doctor(int (*fn)(const struct gpunet_check *c, void *arg), void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* ---- launching, the same on both devices ---------------------------------------------------------------------------- */
+
+/*
+ * GPUNET_LAUNCH(g, kernel, grid, args): launches `kernel` (defined with GNET_KERNEL) with a struct gpunet_grid and one struct by
+ * value; returns 0 or a negative errno. Where this header is compiled by nvcc the kernel goes to the GPU (`g` must be a
+ * GPU's network, else -EINVAL), elsewhere to the CPU device.
+ * GPUNET_PREPARE(kernel): loads the kernel's code. On a GPU call it for each kernel before the first one is resident: a
+ * first launch beside a resident kernel may wait for that kernel to end.
+ */
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+#include <errno.h>
+
+static inline int gpunet_cuda_prepare(const void *kernel)
+{
+	struct cudaFuncAttributes a;
+
+	return cudaFuncGetAttributes(&a, kernel) == cudaSuccess ? 0 : -EIO;
+}
+
+static inline int gpunet_cuda_launch(gpunet_t *g, const void *kernel, const struct gpunet_grid *n, void *args)
+{
+	dim3 grid(n->grid_x ? n->grid_x : 1, n->grid_y ? n->grid_y : 1, n->grid_z ? n->grid_z : 1);
+	dim3 block(n->block_x ? n->block_x : 1, n->block_y ? n->block_y : 1, n->block_z ? n->block_z : 1);
+	void *argv[1] = { args };
+
+	if (!gpunet_stream(g))
+		return -EINVAL;
+	return cudaLaunchKernel(kernel, grid, block, argv, n->shared, (cudaStream_t)gpunet_stream(g)) == cudaSuccess ? 0 :
+														       -EIO;
+}
+
+#define GPUNET_PREPARE(kernel) gpunet_cuda_prepare((const void *)(kernel))
+#define GPUNET_LAUNCH(g, kernel, grid, args) gpunet_cuda_launch(g, (const void *)(kernel), &(grid), &(args))
+#else
+#define GPUNET_PREPARE(kernel) ((void)(kernel##_entry), 0)
+#define GPUNET_LAUNCH(g, kernel, grid, args) gpunet_launch_cpu(g, kernel##_entry, &(grid), &(args), sizeof(args))
+#endif
+
+#endif

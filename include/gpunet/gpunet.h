@@ -16,11 +16,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <gpunet/api.h>
 #include <gpunet/version.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+GPUNET_BEGIN_DECLS
 
 typedef struct gpunet gpunet_t; /* a network, host side */
 struct gnet;                    /* the same network as kernels see it: gnet_t of <gpunet/dev/socket.h> */
@@ -135,9 +134,7 @@ struct gpunet_check {
 /* Calls `fn` for each check, in a fixed order; stops and returns its value if it is not 0. Opens no network. */
 int gpunet_doctor(int (*fn)(const struct gpunet_check *c, void *arg), void *arg);
 
-#ifdef __cplusplus
-}
-#endif
+GPUNET_END_DECLS
 
 /* ---- launching, the same on both devices ---------------------------------------------------------------------------- */
 

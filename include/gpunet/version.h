@@ -14,7 +14,7 @@ GPUNET_BEGIN_DECLS
  * The version of the library that the program runs with, "MAJOR.MINOR.PATCH"; the macros above are
  * those of the headers that it was compiled with. The string is constant. Any thread, any time.
  */
-GPUNET_API const char *gpunet_version(void);
+const char *gpunet_version(void);
 
 GPUNET_END_DECLS
 

@@ -51,10 +51,12 @@ function(gpunet_link_cuda target)
 	target_link_directories(${target} PRIVATE ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES})
 endfunction()
 
-# gpunet_program(name [OUTPUT file] sources… [KERNELS file.c …]): a program in bin/ that uses the public
-# API only. Each file under KERNELS is compiled as C11 and, with CUDA, a second time by nvcc.
+# gpunet_program(name [INSTALL] sources… [KERNELS file.c …]): bin/name, which uses the public API only. Each file
+# under KERNELS is compiled as C11 and, with CUDA, a second time by nvcc. The target is program_name,
+# since the tool is called as the library is.
 function(gpunet_program name)
-	cmake_parse_arguments(arg "" "OUTPUT" "KERNELS" ${ARGN})
+	cmake_parse_arguments(arg "INSTALL" "" "KERNELS" ${ARGN})
+	set(target program_${name})
 	set(sources ${arg_UNPARSED_ARGUMENTS} ${arg_KERNELS})
 	if(GPUNET_WITH_CUDA)
 		foreach(file IN LISTS arg_KERNELS)
@@ -62,14 +64,15 @@ function(gpunet_program name)
 			list(APPEND sources ${wrapper})
 		endforeach()
 	endif()
-	gpunet_executable(${name} ${sources})
-	target_link_libraries(${name} PRIVATE gpunet_static)
-	if(arg_OUTPUT)
-		set_target_properties(${name} PROPERTIES OUTPUT_NAME ${arg_OUTPUT})
-	endif()
+	gpunet_executable(${target} ${sources})
+	set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name})
+	target_link_libraries(${target} PRIVATE gpunet_static)
 	if(GPUNET_WITH_CUDA)
-		target_compile_definitions(${name} PRIVATE GPUNET_WITH_CUDA=1)
-		gpunet_link_cuda(${name})
+		target_compile_definitions(${target} PRIVATE GPUNET_WITH_CUDA=1)
+		gpunet_link_cuda(${target})
+	endif()
+	if(arg_INSTALL)
+		install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 	endif()
 endfunction()
 

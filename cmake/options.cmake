@@ -3,6 +3,7 @@
 # Build options and the compiler flags that everything is built with.
 
 option(GPUNET_TESTS "build the tests" ON)
+set(GPUNET_TEST_TIMEOUT 120 CACHE STRING "seconds that one test may take")
 set(GPUNET_SANITIZE "" CACHE STRING "argument of -fsanitize=, e.g. address,undefined or thread")
 
 # A newer compiler may know warnings that nobody has seen yet; a user's build must not fail
@@ -37,6 +38,9 @@ if(GPUNET_WERROR)
 	list(APPEND gpunet_warnings -Werror)
 endif()
 add_compile_options("$<$<COMPILE_LANGUAGE:C>:${gpunet_warnings};${gpunet_warnings_c}>")
+
+# Debug information and messages name files as seen from the project, wherever it was built.
+add_compile_options("$<$<COMPILE_LANGUAGE:C>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>")
 
 if(GPUNET_SANITIZE)
 	add_compile_options("$<$<COMPILE_LANGUAGE:C>:-fsanitize=${GPUNET_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")

@@ -80,7 +80,8 @@ function(gpunet_add_test name target)
 	add_test(NAME ${name} COMMAND ${gpunet_test_launcher} $<TARGET_FILE:${target}>)
 	set_target_properties(${target} PROPERTIES
 		RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
-	set_tests_properties(${name} PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77)
+	set_tests_properties(${name} PROPERTIES
+		TIMEOUT ${GPUNET_TEST_TIMEOUT} SKIP_RETURN_CODE 77)
 endfunction()
 
 # gpunet_unit_test(name sources…): a cmocka program; it reaches the library's hidden symbols and

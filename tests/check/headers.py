@@ -39,11 +39,18 @@ def commands(options, header):
                "-o", "/dev/null"]
 
 
-def compile_alone(root, header, command, folder):
-    source = os.path.join(folder, header.replace("/", "_") + ".c")
-    with open(source, "w", encoding="utf-8") as out:
+def source_of(header, folder):
+    return os.path.join(folder, header.replace("/", "_") + ".c")
+
+
+def write_source(header, folder):
+    with open(source_of(header, folder), "w", encoding="utf-8") as out:
         # Twice: a header without a guard is caught too. A file without a declaration is not C.
         out.write(f"#include <{header}>\n#include <{header}>\nextern int gpunet_header_check;\n")
+
+
+def compile_alone(root, header, command, folder):
+    source = source_of(header, folder)
     run = subprocess.run(command + ["-I", os.path.join(root, "include"), source],
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if run.returncode == 0:
@@ -53,10 +60,12 @@ def compile_alone(root, header, command, folder):
 
 
 def check(root, options):
-    jobs = [(header, command) for header in public_headers(root)
-            for command in commands(options, header)]
+    headers = list(public_headers(root))
+    jobs = [(header, command) for header in headers for command in commands(options, header)]
     with tempfile.TemporaryDirectory() as folder, \
             concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for header in headers:
+            write_source(header, folder)
         results = pool.map(lambda job: compile_alone(root, *job, folder), jobs)
         errors = [error for error in results if error]
     return errors, len(jobs)

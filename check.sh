@@ -1,0 +1,155 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Installs what is missing, builds and runs every test; the last line is "N passed, N failed" (and
+# ", N skipped"). See --help.
+
+set -u
+cd "$(dirname "$0")" || exit 2
+. tests/need.sh
+
+usage()
+{
+	cat <<'END'
+usage: ./check.sh [--long]
+       ./check.sh --gpu-bundle DIR
+       ./check.sh --help
+
+Installs what is missing (as root, with apt), builds gpunet plain, with ASan+UBSan and with TSan, and
+runs all tests.
+
+  --long            runs the long tests whole
+  --gpu-bundle DIR  only builds for CUDA and leaves in DIR what a machine with a GPU needs to run the
+                    device tests: copy DIR there and start DIR/run.sh
+
+Exit code: 0 all passed, 1 some failed, 2 usage, or something is missing that could not be installed.
+Logs stay in build/check/.
+END
+}
+
+long=0
+bundle=
+while [ $# -gt 0 ]; do
+	case $1 in
+	--long) long=1 ;;
+	--gpu-bundle)
+		[ $# -ge 2 ] || { usage >&2; exit 2; }
+		bundle=$2
+		shift
+		;;
+	--help) usage; exit 0 ;;
+	*) usage >&2; exit 2 ;;
+	esac
+	shift
+done
+
+# The tests set the options that they mean to set.
+for name in ${!GPUNET_*}; do
+	unset "$name"
+done
+flags=()
+if [ $long = 1 ]; then
+	export GPUNET_LONG=1
+	flags=(--long)
+fi
+
+jobs=$(nproc)
+logs=build/check
+mkdir -p "$logs"
+passed=0 failed=0 skipped=0
+
+# run NAME LIMIT command…: output to a log, a line with the time it took
+run()
+{
+	local name=$1 limit=$2 start=$SECONDS result
+
+	shift 2
+	[ $long = 1 ] && limit=$((limit * 20))
+	timeout -k 10 "$limit" "$@" >"$logs/$name.log" 2>&1 </dev/null
+	result=$?
+	printf '%-24s %4d s' "$name" $((SECONDS - start))
+	[ $result = 124 ] && printf '  (ended after its limit of %d s)' "$limit"
+	return $result
+}
+
+# One thing that works or not, such as a build.
+step()
+{
+	if run "$@"; then
+		echo "  ok"
+		passed=$((passed + 1))
+	else
+		echo "  FAILED"
+		tail -n 40 "$logs/$1.log"
+		failed=$((failed + 1))
+		return 1
+	fi
+}
+
+# A suite: counts its tests' lines, as ctest or as "PASS name" prints them. One that ends badly without a failed
+# test, or that ran no test at all, is a failure itself.
+suite()
+{
+	local name=$1 result p f s
+
+	run "$@"
+	result=$?
+	# What a test prints under ctest does not count, even if it looks like a result.
+	read -r p f s < <(awk '
+		/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: / {
+			ctest = 1
+			if (/ Passed +[0-9.]+ sec/) cp++
+			else if (/\*\*\*Skipped /) cs++
+			else cf++
+		}
+		/^PASS / { p++ }
+		/^FAIL / { f++ }
+		/^SKIP / { s++ }
+		END {
+			if (ctest) print cp + 0, cf + 0, cs + 0
+			else print p + 0, f + 0, s + 0
+		}' "$logs/$name.log")
+	if [ "$result" != 0 ] && [ "$f" = 0 ] || [ $((p + f + s)) = 0 ]; then
+		f=$((f + 1))
+	fi
+	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+	echo "  $p passed, $f failed, $s skipped"
+	grep -E '^SKIP |\*\*\*Skipped ' "$logs/$name.log"
+	if [ "$f" != 0 ]; then
+		grep -E '^FAIL |\*\*\*(Failed|Timeout|Exception|Not Run)' "$logs/$name.log"
+		tail -n 80 "$logs/$name.log"
+	fi
+}
+
+summary()
+{
+	local line="$passed passed, $failed failed"
+
+	[ "$skipped" != 0 ] && line="$line, $skipped skipped"
+	echo "all of it: $SECONDS s"
+	echo "$line"
+	[ "$failed" = 0 ] && [ "$passed" != 0 ]
+	exit
+}
+
+build()
+{
+	step "$1-configure" 120 cmake --preset "$1" -DGPUNET_TEST_TIMEOUT=$((long ? 1800 : 120)) &&
+		step "$1-build" 600 cmake --build --preset "$1" -j "$jobs"
+}
+
+if [ -n "$bundle" ]; then
+	need_install "$NEED_BUILD" || exit 2
+	. tests/bundle.sh
+	summary
+fi
+
+need_install "$NEED_BUILD $NEED_PEERS $NEED_TESTS" || exit 2
+
+for preset in release asan tsan; do
+	build "$preset" || continue
+	suite "$preset-tests" 300 ctest --preset "$preset" -j "$jobs" --no-tests=error
+done
+[ -f tests/model/run.sh ] && suite model 240 tests/model/run.sh "${flags[@]}"
+[ -f tests/peers/run.py ] && suite peers 240 python3 tests/peers/run.py "${flags[@]}"
+summary

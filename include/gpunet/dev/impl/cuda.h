@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The words of dev/device.h for nvcc: what CUDA does not have already. */
+#ifndef GPUNET_DEV_IMPL_CUDA_H
+#define GPUNET_DEV_IMPL_CUDA_H
+
+#include <stdint.h>
+
+#define GNET_DEV static __device__ __forceinline__ __attribute__((unused))
+
+#define GNET_KERNEL(name, type, arg) extern "C" __global__ void name(type arg)
+
+#define GNET_DYN_SHARED(type, name)                                       \
+	extern __shared__ __align__(16) unsigned char gnet_dyn_shared_[]; \
+	type *name = (type *)gnet_dyn_shared_
+
+GNET_DEV uint64_t gnet_time_ns(void)
+{
+	uint64_t t;
+
+	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+	return t;
+}
+
+/* CUDA has it for 32 bits only. */
+GNET_DEV unsigned long long atomicSub(unsigned long long *p, unsigned long long v)
+{
+	return atomicAdd(p, 0ull - v);
+}
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef GPUNET_WIRE_ICRC_H
+#define GPUNET_WIRE_ICRC_H
+
+/*
+ * The invariant CRC of RoCEv2: a reflected CRC-32 over 8 bytes of ones, the IP and UDP headers, BTH,
+ * extension headers, payload and pad, in which every field that a router may change counts as ones:
+ * IPv4 TOS, TTL and checksum; IPv6 traffic class, flow label and hop limit; the UDP checksum; the
+ * BTH byte with FECN and BECN. It is stored with its least significant byte first.
+ *
+ * The headers are taken from structs, not from bytes, so that a sender on a UDP socket, which never
+ * sees the IP header, computes it too; such a sender must know the IP ID, which is not masked.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire/frame.h"
+
+enum { WIRE_ICRC_LEN = 4 };
+
+/** Continues a CRC-32 register (no start or final complement) over `len` bytes. */
+uint32_t wire_crc32(uint32_t crc, const void *data, size_t len);
+
+/** The register after the masked headers, for a UDP payload of `udp_payload` bytes, ICRC included. */
+uint32_t wire_icrc_begin(const struct wire_ip *ip, const struct wire_udp *udp, size_t udp_payload);
+
+/** Continues over the 12 bytes of a BTH, with its FECN byte masked. */
+uint32_t wire_icrc_bth(uint32_t crc, const uint8_t bth[12]);
+
+/** Ends the computation: the value to store with wire_put_le32(). */
+uint32_t wire_icrc_end(uint32_t crc);
+
+/**
+ * The ICRC of a packet whose UDP payload, from BTH up to but without the ICRC, is the `len` bytes at
+ * `bth`; `len` is at least 12.
+ */
+uint32_t wire_icrc(const struct wire_ip *ip, const struct wire_udp *udp, const uint8_t *bth,
+		   size_t len);
+
+#endif

@@ -23,20 +23,9 @@
 #define GPUNET_DEV_SOCKET_H
 
 #include <gpunet/dev/abi/net.h>
+#include <gpunet/dev/abi/socket.h>
 #include <gpunet/dev/device.h>
 #include <gpunet/dev/order.h>
-
-#define GNET_AF_UNIX 1
-#define GNET_AF_INET 2
-#define GNET_AF_INET6 10
-#define GNET_SOCK_STREAM 1
-#define GNET_MSG_PEEK 0x02
-#define GNET_MSG_DONTWAIT 0x40
-#define GNET_MSG_WAITALL 0x100
-#define GNET_MSG_NOSIGNAL 0x4000
-#define GNET_SHUT_RD 0
-#define GNET_SHUT_WR 1
-#define GNET_SHUT_RDWR 2
 
 /* Makes a socket. domain AF_INET, AF_INET6 or AF_UNIX; type SOCK_STREAM; protocol 0.
  * -EAFNOSUPPORT, -EPROTONOSUPPORT, -ESOCKTNOSUPPORT; -EMFILE: the process's or the network's (option max_sockets) limit. */
@@ -51,8 +40,8 @@ GNET_DEV int glisten(gnet_t *net, int fd, int backlog);
 
 /* Waits for a connection and returns its descriptor. Several blocks may wait on one listener; each connection goes to one.
  * `addr` and `len` (in: room, out: length) receive the peer's address, or are NULL. The descriptor can be used by any block.
- * -EINVAL: not listening; -EMFILE, -ENFILE, -ENOBUFS, -ENOMEM: the host is out of something, the connection waits in the
- * backlog, try again. */
+ * -EINVAL: not listening. While the host is out of descriptors or memory the connection stays in the backlog and gaccept goes
+ * on waiting; the host's log says so. */
 GNET_DEV int gaccept(gnet_t *net, int fd, void *addr, uint32_t *len);
 
 /* gaccept with flags: MSG_DONTWAIT: -EAGAIN if no connection is there. */

@@ -27,7 +27,8 @@ struct gnet_sock {
 	uint64_t tx_tail; /* handed to the proxy */
 	uint64_t tx_head; /* known to be free; no more than the truth */
 	uint64_t tx_seg;  /* send segment + 1, 0: none */
-	uint64_t pad[5];
+	uint64_t tx_looks; /* sends since txw was looked at */
+	uint64_t pad[4];
 };
 
 #define GNET_F_CONNECTED 1u

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Kernel side of the bus (docs/bus.md): waiting, submission, calls. One thread runs each of these unless it says "lanes".
+ * Not for direct inclusion.
+ */
+#ifndef GPUNET_DEV_IMPL_BUS_H
+#define GPUNET_DEV_IMPL_BUS_H
+
+#include <gpunet/dev/abi/net.h>
+#include <gpunet/dev/device.h>
+#include <gpunet/dev/order.h>
+
+/* The errno values that this code itself returns; those of the host's socket calls come through as they are. */
+#define GNET__EIO 5
+#define GNET__EBADF 9
+#define GNET__EAGAIN 11
+#define GNET__EINVAL 22
+#define GNET__EPIPE 32
+#define GNET__EPROTO 71
+#define GNET__EOPNOTSUPP 95
+#define GNET__ENOBUFS 105
+#define GNET__EISCONN 106
+#define GNET__ENOTCONN 107
+
+/* Turns of a wait on a GPU without and with a short sleep; after both the sleep is long. A turn costs about a bus load. */
+#define GNET__SPIN_BUSY 256u
+#define GNET__SPIN_SHORT 4096u
+
+/*
+ * One turn of a wait whose condition was found false: 0, or the reason to give up. The caller looks at its condition again
+ * after each 0. On the CPU device the thread parks until something was written that it might wait for.
+ */
+GNET_DEV int gnet__spin(gnet_t *net, uint64_t *turn)
+{
+	uint64_t t = (*turn)++;
+
+#ifdef __CUDACC__
+	if ((t & 63u) == 63u) {
+		uint64_t stop = gnet_sys_load(&net->ctl->stop);
+
+		if (stop)
+			return -(int)stop;
+	}
+	if (t > GNET__SPIN_BUSY)
+		__nanosleep(t > GNET__SPIN_SHORT ? 2000 : 200);
+#else
+	uint64_t stop = gnet_sys_load(&net->ctl->stop);
+
+	(void)t;
+	if (stop)
+		return -(int)stop;
+	gpunet_cpu_wait(0);
+#endif
+	return 0;
+}
+
+/* ---- submission ---------------------------------------------------------------------------------------------------- */
+
+GNET_DEV void gnet__kick(gnet_t *net, uint32_t q)
+{
+#ifdef __CUDACC__
+	(void)net;
+	(void)q;
+#else
+	gpunet_cpu_kick(net->cpu_dev, q);
+#endif
+}
+
+/* S1: reserves a position. The head is read first, so that it is never ahead of the tail. */
+GNET_DEV int gnet__reserve(gnet_t *net, uint32_t q, uint64_t *pos)
+{
+	struct gnet_sq_dev *d = &net->sqd[q];
+	uint64_t size = (uint64_t)1 << net->sq_log2, turn = 0;
+
+	for (;;) {
+		uint64_t head = gnet_dev_load_acquire(&d->head);
+		uint64_t tail = gnet_dev_load(&d->tail);
+		uint64_t seen;
+		int rc;
+
+		if (tail - head < size) {
+			if (gnet_dev_cas(&d->tail, tail, tail + 1) == tail) {
+				*pos = tail;
+				return 0;
+			}
+			continue;
+		}
+		seen = gnet_sys_load_acquire(&net->sq_head[q].pos);
+		while (seen > head) {
+			uint64_t old = gnet_dev_cas(&d->head, head, seen);
+
+			if (old == head)
+				break;
+			head = old;
+		}
+		if (tail - seen < size)
+			continue;
+		rc = gnet__spin(net, &turn);
+		if (rc)
+			return rc;
+	}
+}
+
+GNET_DEV uint64_t gnet__cell0(uint32_t op, int fd, uint32_t len)
+{
+	return (uint64_t)op << GNET_SQE0_OP_SHIFT | (uint64_t)(uint32_t)fd << GNET_SQE0_FD_SHIFT |
+	       (uint64_t)len << GNET_SQE0_LEN_SHIFT;
+}
+
+GNET_DEV struct gnet_sqe *gnet__sqe(gnet_t *net, uint32_t q, uint64_t pos)
+{
+	uint64_t size = (uint64_t)1 << net->sq_log2;
+
+	return &net->sq[((uint64_t)q << net->sq_log2) + (pos & (size - 1))];
+}
+
+/* S2, S3: writes a whole entry from one thread; `release` if it speaks of bytes that lie elsewhere. c0..c2 have no tags. */
+GNET_DEV void gnet__put(gnet_t *net, uint32_t q, uint64_t pos, uint64_t c0, uint64_t c1, uint64_t c2, int release)
+{
+	struct gnet_sqe *e = gnet__sqe(net, q, pos);
+	uint64_t tag = GNET_SQ_TAG(pos, net->sq_log2);
+	uint32_t i;
+
+	if (release)
+		gnet_sys_store_release(&e->cell[0], c0 | tag);
+	else
+		gnet_sys_store(&e->cell[0], c0 | tag);
+	gnet_sys_store(&e->cell[1], c1 << 8 | tag);
+	gnet_sys_store(&e->cell[2], c2 << 8 | tag);
+	for (i = 3; i < GNET_CELLS; i++)
+		gnet_sys_store(&e->cell[i], tag);
+	gnet__kick(net, q);
+}
+
+/* Submits an entry without an answer. */
+GNET_DEV int gnet__post(gnet_t *net, uint32_t q, uint32_t op, int fd, uint64_t c1, int release)
+{
+	uint64_t pos;
+	int rc = gnet__reserve(net, q, &pos);
+
+	if (rc)
+		return rc;
+	gnet__put(net, q, pos, gnet__cell0(op, fd, 0), c1, 0, release);
+	return 0;
+}
+
+/* The queue of the proxy thread that owns a socket. */
+GNET_DEV uint32_t gnet__queue(gnet_t *net, int fd)
+{
+	return GNET_FD_SLOT(fd) % net->n_queues;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------------ */
+
+/* Takes a free call; its number, or the reason why not. */
+GNET_DEV int gnet__call_take(gnet_t *net)
+{
+	uint32_t words = net->n_calls / 64, start = (uint32_t)(blockIdx.x % words), i;
+	uint64_t turn = 0;
+
+	for (;;) {
+		int rc;
+
+		for (i = 0; i < words; i++) {
+			uint32_t w = (start + i) % words;
+			uint64_t have = gnet_dev_load(&net->call_map[w]);
+
+			while (~have) {
+				uint64_t bit = ~have & (have + 1);
+				uint64_t old = gnet_dev_or(&net->call_map[w], bit);
+
+				if (!(old & bit))
+					return (int)(w * 64 + (uint32_t)__ffsll((long long)bit) - 1);
+				have = old;
+			}
+		}
+		rc = gnet__spin(net, &turn);
+		if (rc)
+			return rc;
+	}
+}
+
+GNET_DEV void gnet__call_free(gnet_t *net, int call)
+{
+	gnet_dev_and(&net->call_map[call / 64], ~((uint64_t)1 << (call % 64)));
+}
+
+/*
+ * Submits a command on a call that the caller has taken and waits for its answer. On 0 *value is the answer and the call
+ * is still the caller's; else the network is ending and the call stays taken, so that a late answer finds no new owner.
+ */
+GNET_DEV int gnet__call_wait(gnet_t *net, uint32_t q, int call, uint32_t op, int fd, uint64_t a, uint64_t b,
+			     int64_t *value)
+{
+	struct gnet_call *c = &net->calls[call];
+	uint64_t tag = (gnet_dev_load(&net->call_tag[call]) + 1) & 0xffff, turn = 0, pos, v;
+	int rc = gnet__reserve(net, q, &pos);
+
+	if (rc)
+		return rc;
+	gnet_dev_store_release(&net->call_tag[call], tag);
+	gnet__put(net, q, pos, gnet__cell0(op, fd, 0), (uint64_t)(uint32_t)call | tag << 16 | a << 32, b, 1);
+	for (;;) {
+		v = gnet_sys_load_acquire(&c->reply);
+		if ((v & 0xffff) == tag)
+			break;
+		rc = gnet__spin(net, &turn);
+		if (rc)
+			return rc;
+	}
+	*value = (int64_t)v >> 16;
+	return 0;
+}
+
+/* A command whose argument is at most `a` and `b`: its answer. */
+GNET_DEV int64_t gnet__call(gnet_t *net, uint32_t q, uint32_t op, int fd, uint64_t a, uint64_t b)
+{
+	int64_t value = 0;
+	int call = gnet__call_take(net), rc;
+
+	if (call < 0)
+		return call;
+	rc = gnet__call_wait(net, q, call, op, fd, a, b, &value);
+	if (rc)
+		return rc;
+	gnet__call_free(net, call);
+	return value;
+}
+
+/* A command that carries an address. */
+GNET_DEV int64_t gnet__call_addr(gnet_t *net, uint32_t op, int fd, const void *addr, uint32_t len)
+{
+	int64_t value = 0;
+	uint32_t i;
+	int call, rc;
+
+	if (!addr || len < 2 || len > GNET_CALL_ARG)
+		return -GNET__EINVAL;
+	call = gnet__call_take(net);
+	if (call < 0)
+		return call;
+	for (i = 0; i < len; i++)
+		net->calls[call].arg[i] = ((const uint8_t *)addr)[i];
+	rc = gnet__call_wait(net, gnet__queue(net, fd), call, op, fd, len, 0, &value);
+	if (rc)
+		return rc;
+	gnet__call_free(net, call);
+	return value;
+}
+
+/* A command that is answered with an address. */
+GNET_DEV int64_t gnet__call_name(gnet_t *net, uint32_t op, int fd, void *addr, uint32_t *len)
+{
+	int64_t value = 0;
+	uint32_t i;
+	int call, rc;
+
+	if (!addr || !len)
+		return -GNET__EINVAL;
+	call = gnet__call_take(net);
+	if (call < 0)
+		return call;
+	rc = gnet__call_wait(net, gnet__queue(net, fd), call, op, fd, 0, 0, &value);
+	if (rc)
+		return rc;
+	if (value >= 0) {
+		for (i = 0; i < (uint32_t)value && i < *len && i < GNET_CALL_ARG; i++)
+			((uint8_t *)addr)[i] = net->calls[call].arg[i];
+		*len = (uint32_t)value;
+		value = 0;
+	}
+	gnet__call_free(net, call);
+	return value;
+}
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The socket calls other than send and receive: thread 0 acts, the block waits at a barrier for its result.
+ * Not for direct inclusion.
+ */
+#ifndef GPUNET_DEV_IMPL_SOCKET_H
+#define GPUNET_DEV_IMPL_SOCKET_H
+
+#include <gpunet/dev/impl/stream.h>
+
+/* Runs an expression in thread 0 and returns its value in all threads of the block. */
+#define GNET__BY_THREAD_0(expr)                                                                                        \
+	do {                                                                                                           \
+		struct gnet__scratch *s_ = gnet__scratch();                                                            \
+		int64_t rc_;                                                                                           \
+                                                                                                                       \
+		__syncthreads();                                                                                       \
+		if (gnet__tid() == 0)                                                                                  \
+			s_->rc = (expr);                                                                               \
+		__syncthreads();                                                                                       \
+		rc_ = s_->rc;                                                                                          \
+		__syncthreads();                                                                                       \
+		return (int)rc_;                                                                                       \
+	} while (0)
+
+GNET_DEV int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
+{
+	uint32_t q = (blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)) % net->n_queues;
+	int64_t fd;
+
+	if (net->magic != GNET_MAGIC || net->version != GNET_ABI_VERSION || net->size != sizeof(*net))
+		return -GNET__EPROTO;
+	if ((domain | type | protocol) & ~0xff)
+		return -GNET__EINVAL;
+	fd = gnet__call(net, q, GNET_OP_SOCKET, 0, (uint64_t)(domain | type << 8 | protocol << 16), 0);
+	if (fd >= 0)
+		gnet__sock_init(net, (int)fd, 0);
+	return fd;
+}
+
+/* A command with an address; on success the socket gets `flags`. */
+GNET_DEV int64_t gnet__name_command(gnet_t *net, uint32_t op, int fd, const void *addr, uint32_t len, uint64_t flags)
+{
+	struct gnet_sock *sk = gnet__enter(net, fd);
+	int64_t rc;
+
+	if (!sk)
+		return -GNET__EBADF;
+	rc = gnet__call_addr(net, op, fd, addr, len);
+	if (!rc && flags)
+		gnet_dev_or(&sk->flags, flags);
+	gnet__leave(sk);
+	return rc;
+}
+
+GNET_DEV int64_t gnet__listen(gnet_t *net, int fd, int backlog)
+{
+	struct gnet_sock *sk = gnet__enter(net, fd);
+	int64_t rc;
+
+	if (!sk)
+		return -GNET__EBADF;
+	rc = gnet__call(net, gnet__queue(net, fd), GNET_OP_LISTEN, fd, 0, (uint64_t)(backlog < 0 ? 0 : backlog));
+	if (!rc)
+		gnet_dev_or(&sk->flags, GNET_F_LISTENING);
+	gnet__leave(sk);
+	return rc;
+}
+
+/* Claims the next connection of a listener whose receive side is held. */
+GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, int dontwait)
+{
+	struct gnet_sock_bus *bus = &net->bus[GNET_FD_SLOT(fd)];
+	uint64_t p = sk->rx_head, turn = 0;
+
+	for (;;) {
+		uint64_t c0 = gnet_sys_load(&bus->line.cell[0]);
+		uint64_t c = gnet_sys_load_acquire(&bus->line.cell[1 + p % GNET_ACCEPT_RING]);
+		uint32_t lflags = (uint32_t)(c0 >> GNET_LINE_FLAGS_SHIFT) & 0xff;
+		int rc;
+
+		if ((c & 0xff) == GNET_ACCEPT_TAG(p)) {
+			sk->rx_head = p + 1;
+			gnet_sys_store_release(&bus->head, p + 1);
+			if (lflags & GNET_LINE_WANT)
+				(void)gnet__rx_space(net, fd, sk, p + 1);
+			gnet__sock_init(net, (int)(c >> 8), GNET_F_CONNECTED);
+			return (int64_t)(c >> 8);
+		}
+		if (dontwait)
+			return -GNET__EAGAIN;
+		rc = lflags & GNET_LINE_WANT ? gnet__rx_space(net, fd, sk, p) : 0;
+		if (!rc)
+			rc = gnet__sock_spin(net, sk, &turn);
+		if (rc)
+			return rc;
+	}
+}
+
+GNET_DEV int64_t gnet__accept(gnet_t *net, int fd, void *addr, uint32_t *len, int flags)
+{
+	struct gnet_sock *sk;
+	int64_t conn;
+
+	if (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL))
+		return -GNET__EOPNOTSUPP;
+	sk = gnet__enter(net, fd);
+	if (!sk)
+		return -GNET__EBADF;
+	conn = gnet_dev_load(&sk->flags) & GNET_F_LISTENING ? 0 : -GNET__EINVAL;
+	if (!conn)
+		conn = gnet__lock(net, sk, &sk->rx_lock, flags & GNET_MSG_DONTWAIT);
+	if (!conn) {
+		conn = gnet__accept_next(net, fd, sk, flags & GNET_MSG_DONTWAIT);
+		gnet__unlock(&sk->rx_lock);
+	}
+	gnet__leave(sk);
+	if (conn >= 0 && addr) {
+		int64_t rc = gnet__call_name(net, GNET_OP_GETPEERNAME, (int)conn, addr, len);
+
+		if (rc && len)
+			*len = 0; /* the peer has gone already; the connection says so itself */
+	}
+	return conn;
+}
+
+GNET_DEV int64_t gnet__shutdown(gnet_t *net, int fd, int how)
+{
+	struct gnet_sock *sk;
+	int64_t rc;
+
+	if (how < GNET_SHUT_RD || how > GNET_SHUT_RDWR)
+		return -GNET__EINVAL;
+	sk = gnet__enter(net, fd);
+	if (!sk)
+		return -GNET__EBADF;
+	rc = gnet_dev_load(&sk->flags) & GNET_F_CONNECTED ? 0 : -GNET__ENOTCONN;
+	if (!rc && how != GNET_SHUT_RD) {
+		/* A sender that waits sees the flag and ends; what it announced goes before the shutdown. */
+		gnet_dev_or(&sk->flags, GNET_F_SHUT_WR);
+		rc = gnet__lock(net, sk, &sk->tx_lock, 0);
+	}
+	if (!rc) {
+		rc = gnet__call(net, gnet__queue(net, fd), GNET_OP_SHUTDOWN, fd, (uint64_t)how, 0);
+		if (how != GNET_SHUT_RD)
+			gnet__unlock(&sk->tx_lock);
+	}
+	gnet__leave(sk);
+	return rc;
+}
+
+GNET_DEV int64_t gnet__close(gnet_t *net, int fd)
+{
+	struct gnet_sock *sk = gnet__enter(net, fd);
+	uint32_t q = gnet__queue(net, fd);
+	uint64_t turn = 0;
+	int64_t rc = 0;
+
+	if (!sk)
+		return -GNET__EBADF;
+	if (gnet_dev_or(&sk->life, GNET_LIFE_CLOSING) & GNET_LIFE_CLOSING) {
+		gnet__leave(sk);
+		return -GNET__EBADF;
+	}
+	if ((gnet_dev_load(&sk->life) & (GNET_LIFE_CLOSING - 1)) > 1)
+		rc = gnet__post(net, q, GNET_OP_CANCEL, fd, 0, 0);
+	while (!rc && (gnet_dev_load_acquire(&sk->life) & (GNET_LIFE_CLOSING - 1)) > 1)
+		rc = gnet__spin(net, &turn);
+	if (!rc) {
+		uint64_t claimed = gnet_dev_load(&sk->flags) & GNET_F_LISTENING ? sk->rx_head : 0;
+
+		gnet_dev_store_release(&sk->life, 0);
+		rc = gnet__call(net, q, GNET_OP_CLOSE, fd, 0, claimed);
+	}
+	return rc;
+}
+
+GNET_DEV int64_t gnet__getname(gnet_t *net, uint32_t op, int fd, void *addr, uint32_t *len)
+{
+	struct gnet_sock *sk = gnet__enter(net, fd);
+	int64_t rc;
+
+	if (!sk)
+		return -GNET__EBADF;
+	rc = gnet__call_name(net, op, fd, addr, len);
+	gnet__leave(sk);
+	return rc;
+}
+
+GNET_DEV int gsocket(gnet_t *net, int domain, int type, int protocol)
+{
+	GNET__BY_THREAD_0(gnet__socket(net, domain, type, protocol));
+}
+
+GNET_DEV int gbind(gnet_t *net, int fd, const void *addr, uint32_t len)
+{
+	GNET__BY_THREAD_0(gnet__name_command(net, GNET_OP_BIND, fd, addr, len, 0));
+}
+
+GNET_DEV int glisten(gnet_t *net, int fd, int backlog)
+{
+	GNET__BY_THREAD_0(gnet__listen(net, fd, backlog));
+}
+
+GNET_DEV int gaccept4(gnet_t *net, int fd, void *addr, uint32_t *len, int flags)
+{
+	GNET__BY_THREAD_0(gnet__accept(net, fd, addr, len, flags));
+}
+
+GNET_DEV int gaccept(gnet_t *net, int fd, void *addr, uint32_t *len)
+{
+	return gaccept4(net, fd, addr, len, 0);
+}
+
+GNET_DEV int gconnect(gnet_t *net, int fd, const void *addr, uint32_t len)
+{
+	GNET__BY_THREAD_0(gnet__name_command(net, GNET_OP_CONNECT, fd, addr, len, GNET_F_CONNECTED));
+}
+
+GNET_DEV int gshutdown(gnet_t *net, int fd, int how)
+{
+	GNET__BY_THREAD_0(gnet__shutdown(net, fd, how));
+}
+
+GNET_DEV int gclose(gnet_t *net, int fd)
+{
+	GNET__BY_THREAD_0(gnet__close(net, fd));
+}
+
+GNET_DEV int ggetsockname(gnet_t *net, int fd, void *addr, uint32_t *len)
+{
+	GNET__BY_THREAD_0(gnet__getname(net, GNET_OP_GETSOCKNAME, fd, addr, len));
+}
+
+GNET_DEV int ggetpeername(gnet_t *net, int fd, void *addr, uint32_t *len)
+{
+	GNET__BY_THREAD_0(gnet__getname(net, GNET_OP_GETPEERNAME, fd, addr, len));
+}
+
+#endif

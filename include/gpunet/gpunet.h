@@ -37,7 +37,7 @@ struct gpunet_options {
 				    sleeps [CPU device 1, GPU 200] */
 	unsigned max_sockets;    /* GPUNET_MAX_SOCKETS: open at once, 16-1048575 [16384] */
 	size_t slab_bytes;       /* GPUNET_SLAB_BYTES: pinned memory of all data rings, 64 KiB-64 GiB [64 MiB] */
-	size_t segment_bytes;    /* GPUNET_SEGMENT_BYTES: one ring, a power of two, 16 KiB-64 MiB [256 KiB] */
+	size_t segment_bytes;    /* GPUNET_SEGMENT_BYTES: one ring, a power of two, 16 KiB-8 MiB [256 KiB] */
 	unsigned queue_entries;  /* GPUNET_QUEUE_ENTRIES: submission queue a proxy thread, power of two, 64-65536 [1024] */
 	unsigned calls;          /* GPUNET_CALLS: commands that may wait for an answer at once, 64-65536 [256] */
 	unsigned linger_ms;      /* GPUNET_LINGER_MS: how long the proxy goes on sending after gclose [10000] */

@@ -36,7 +36,6 @@ enum gnet_op {
 	GNET_OP_NOP = 0,         /* fills a reserved entry whose caller gave up */
 	GNET_OP_SEND = 1,        /* len bytes of the stream in cells 1..15 */
 	GNET_OP_TX = 2,          /* cell 1: the send ring's tail is now this position */
-	GNET_OP_RX_SPACE = 3,    /* the receive ring or accept ring has room again */
 	/* Commands: cell 1 = call 16 | call tag 16 | a 24, cell 2 = b 56; answered in gnet_call.reply. */
 	GNET_OP_FIRST_COMMAND = 16,
 	GNET_OP_SOCKET = 16,     /* a: domain 8 | type 8 | protocol 8; reply: fd */
@@ -51,6 +50,9 @@ enum gnet_op {
 	GNET_OP_TX_ATTACH = 25,  /* gives the socket a send segment; reply: its number */
 	GNET_OP_COUNT = 64
 };
+
+/* Flag of a kick's queue number: no entry, but a head has moved. */
+#define GNET_KICK_ROOM 0x80000000u
 
 /* The position up to which the proxy has copied entries out; one a queue. */
 struct gnet_sq_head {
@@ -76,7 +78,7 @@ struct gnet_call {
  *
  * Stream: cell 0 = tag 8 | flags 8 | inline 7 | tail 41 (receive position, modulo 2^41). inline > 0: cells 1..15 hold
  * the `inline` bytes before tail; those whose tag equals cell 0's are valid, the others are read from the ring. inline
- * = 0: cell 1 = tag 8 | segment 24 | error 8, valid if its tag equals cell 0's.
+ * = 0: cell 1 = tag 8 | segment 24 | tail 24, valid if its tag and its 24 bits of tail equal cell 0's.
  * Listener: cell 0 as above without tail; cells 1..15 are the accept ring: connection number p sits in cell 1 + p % 15
  * with tag GNET_ACCEPT_TAG(p), its descriptor in the payload.
  */
@@ -90,11 +92,10 @@ struct gnet_line {
 #define GNET_LINE_TAIL_BITS 41
 #define GNET_LINE_TAIL_MASK ((UINT64_C(1) << GNET_LINE_TAIL_BITS) - 1)
 #define GNET_LINE_SEG_SHIFT 8
-#define GNET_LINE_ERR_SHIFT 32
+#define GNET_LINE_TAIL24_SHIFT 32
 
 #define GNET_LINE_EOF 1u   /* no byte follows tail */
 #define GNET_LINE_ERR 2u   /* the socket failed; the errno is in txw */
-#define GNET_LINE_WANT 4u  /* the proxy sleeps and wants GNET_OP_RX_SPACE when the reader has made room */
 
 /* Tags of lines with inline bytes are 1..127 in turn, of those without 128..255, so that neither kind can be taken for
  * an older one of the other: see docs/bus.md. */
@@ -102,6 +103,9 @@ struct gnet_line {
 #define GNET_LINE_TAG_INLINE_LAST 127u
 #define GNET_LINE_TAG_RING_FIRST 128u
 #define GNET_LINE_TAG_RING_LAST 255u
+
+/* A segment is at most half of what 24 bits of tail can tell apart. */
+#define GNET_SEG_LOG2_MAX 23u
 
 #define GNET_ACCEPT_RING 15u
 #define GNET_ACCEPT_TAG(p) ((uint8_t)(1u + (uint8_t)(((p) / GNET_ACCEPT_RING) % 255u)))
@@ -114,7 +118,8 @@ struct gnet_sock_bus {
 	struct gnet_line line; /* proxy writes */
 	uint64_t txw;          /* proxy writes */
 	uint64_t pad0[7];
-	uint64_t head;         /* kernel writes: receive position consumed, or connections claimed */
+	uint64_t head;         /* kernel writes: receive position consumed, or connections claimed; the proxy
+				  resets it before it gives the descriptor out */
 	uint64_t pad1[7];
 };
 

@@ -22,13 +22,12 @@ struct gnet_sock {
 	uint64_t rx_head; /* consumed: bytes, or connections of a listener */
 	uint64_t rx_tail; /* known to have arrived in the ring; no more than the truth */
 	uint64_t rx_seg;  /* segment in which the bytes up to rx_tail lie */
-	uint64_t rx_rung; /* tail for which GNET_OP_RX_SPACE was sent last, + 1 */
 	/* Send side, under tx_lock. */
 	uint64_t tx_tail; /* handed to the proxy */
 	uint64_t tx_head; /* known to be free; no more than the truth */
 	uint64_t tx_seg;  /* send segment + 1, 0: none */
 	uint64_t tx_looks; /* sends since txw was looked at */
-	uint64_t pad[4];
+	uint64_t pad[5];
 };
 
 #define GNET_F_CONNECTED 1u

@@ -54,8 +54,10 @@ GNET_DEV int gnet__spin(gnet_t *net, uint64_t *turn)
 	return 0;
 }
 
-/* ---- submission ---------------------------------------------------------------------------------------------------- */
-
+/*
+ * Tells the proxy thread of queue `q` that there is something new: an entry, or (GNET_KICK_ROOM) room in a ring for which it
+ * may be asleep. A GPU cannot: the sentinel looks.
+ */
 GNET_DEV void gnet__kick(gnet_t *net, uint32_t q)
 {
 #ifdef __CUDACC__
@@ -65,6 +67,14 @@ GNET_DEV void gnet__kick(gnet_t *net, uint32_t q)
 	gpunet_cpu_kick(net->cpu_dev, q);
 #endif
 }
+
+/* The queue of the proxy thread that owns a socket. */
+GNET_DEV uint32_t gnet__queue(gnet_t *net, int fd)
+{
+	return GNET_FD_SLOT(fd) % net->n_queues;
+}
+
+/* ---- submission ---------------------------------------------------------------------------------------------------- */
 
 /* S1: reserves a position. The head is read first, so that it is never ahead of the tail. */
 GNET_DEV int gnet__reserve(gnet_t *net, uint32_t q, uint64_t *pos)
@@ -142,12 +152,6 @@ GNET_DEV int gnet__post(gnet_t *net, uint32_t q, uint32_t op, int fd, uint64_t c
 		return rc;
 	gnet__put(net, q, pos, gnet__cell0(op, fd, 0), c1, 0, release);
 	return 0;
-}
-
-/* The queue of the proxy thread that owns a socket. */
-GNET_DEV uint32_t gnet__queue(gnet_t *net, int fd)
-{
-	return GNET_FD_SLOT(fd) % net->n_queues;
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------------ */

@@ -77,7 +77,6 @@ GNET_DEV void gnet__sock_init(gnet_t *net, int fd, uint64_t flags)
 	sk->rx_head = 0;
 	sk->rx_tail = 0;
 	sk->rx_seg = 0;
-	sk->rx_rung = 0;
 	sk->tx_tail = 0;
 	sk->tx_head = 0;
 	sk->tx_seg = 0;
@@ -88,21 +87,17 @@ GNET_DEV void gnet__sock_init(gnet_t *net, int fd, uint64_t flags)
 /* The socket's error, reported once; afterwards `later`. */
 GNET_DEV int64_t gnet__sock_error(gnet_t *net, int fd, struct gnet_sock *sk, int64_t later)
 {
-	uint64_t txw = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(fd)].txw);
-	int err = (int)(txw >> GNET_TXW_ERR_SHIFT & 0xff);
+	struct gnet_sock_bus *bus = &net->bus[GNET_FD_SLOT(fd)];
+	uint64_t txw;
+	int err;
+
+	(void)gnet_sys_load_acquire(&bus->line.cell[0]); /* R3: the errno was stored before the flag */
+	txw = gnet_sys_load_acquire(&bus->txw);
+	err = (int)(txw >> GNET_TXW_ERR_SHIFT & 0xff);
 
 	if (gnet_dev_or(&sk->flags, GNET_F_ERR_SEEN) & GNET_F_ERR_SEEN)
 		return later;
 	return -(int64_t)(err ? err : GNET__EIO);
-}
-
-/* Z3: tells a sleeping proxy that there is room, once for each tail. */
-GNET_DEV int gnet__rx_space(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t tail)
-{
-	if (sk->rx_rung == tail + 1)
-		return 0;
-	sk->rx_rung = tail + 1;
-	return gnet__post(net, gnet__queue(net, fd), GNET_OP_RX_SPACE, fd, 0, 0);
 }
 
 #endif

@@ -74,24 +74,19 @@ GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, in
 	uint64_t p = sk->rx_head, turn = 0;
 
 	for (;;) {
-		uint64_t c0 = gnet_sys_load(&bus->line.cell[0]);
 		uint64_t c = gnet_sys_load_acquire(&bus->line.cell[1 + p % GNET_ACCEPT_RING]);
-		uint32_t lflags = (uint32_t)(c0 >> GNET_LINE_FLAGS_SHIFT) & 0xff;
 		int rc;
 
 		if ((c & 0xff) == GNET_ACCEPT_TAG(p)) {
 			sk->rx_head = p + 1;
 			gnet_sys_store_release(&bus->head, p + 1);
-			if (lflags & GNET_LINE_WANT)
-				(void)gnet__rx_space(net, fd, sk, p + 1);
+			gnet__kick(net, gnet__queue(net, fd) | GNET_KICK_ROOM);
 			gnet__sock_init(net, (int)(c >> 8), GNET_F_CONNECTED);
 			return (int64_t)(c >> 8);
 		}
 		if (dontwait)
 			return -GNET__EAGAIN;
-		rc = lflags & GNET_LINE_WANT ? gnet__rx_space(net, fd, sk, p) : 0;
-		if (!rc)
-			rc = gnet__sock_spin(net, sk, &turn);
+		rc = gnet__sock_spin(net, sk, &turn);
 		if (rc)
 			return rc;
 	}

@@ -24,7 +24,6 @@ struct gnet__scratch {
 	uint64_t seg;    /* ring segment */
 	uint32_t cells;  /* the bytes are in cell[] */
 	uint32_t again;  /* lanes: another turn */
-	uint32_t want;   /* the line had GNET_LINE_WANT */
 	int fail;        /* thread 0: the network ended while bytes were announced */
 	struct gnet_sock *sk;
 	uint64_t cell[GNET_CELLS];
@@ -104,12 +103,17 @@ GNET_DEV int gnet__cells_valid(const uint64_t *cell, uint64_t first, uint64_t ne
 	return 1;
 }
 
+/* R4, bytes in the ring: cell 1 names their segment if its tag and its part of the tail are cell 0's. */
+GNET_DEV int gnet__cell1_valid(uint64_t c1, uint64_t c0)
+{
+	return !((c1 ^ c0) & 0xff) && !((c1 >> GNET_LINE_TAIL24_SHIFT ^ c0 >> GNET_LINE_TAIL_SHIFT) & 0xffffff);
+}
+
 /* Nothing to read: the end, an error, or another turn. Sets s->rc when it returns 0. */
 GNET_DEV uint32_t gnet__recv_idle(gnet_t *net, int fd, struct gnet__scratch *s, uint32_t lflags, int dontwait,
 				  uint64_t *turn)
 {
 	struct gnet_sock *sk = s->sk;
-	int rc = 0;
 
 	if (lflags & GNET_LINE_ERR)
 		s->rc = gnet__sock_error(net, fd, sk, 0);
@@ -118,12 +122,8 @@ GNET_DEV uint32_t gnet__recv_idle(gnet_t *net, int fd, struct gnet__scratch *s, 
 	else if (dontwait)
 		s->rc = -GNET__EAGAIN;
 	else {
-		if (lflags & GNET_LINE_WANT)
-			rc = gnet__rx_space(net, fd, sk, sk->rx_head);
-		if (!rc)
-			rc = gnet__sock_spin(net, sk, turn);
-		s->rc = rc;
-		return !rc;
+		s->rc = gnet__sock_spin(net, sk, turn);
+		return !s->rc;
 	}
 	return 0;
 }
@@ -137,7 +137,6 @@ GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s, 
 	uint32_t lflags = (uint32_t)(c0 >> GNET_LINE_FLAGS_SHIFT) & 0xff;
 	uint64_t in = c0 >> GNET_LINE_INLINE_SHIFT & 0x7f, n;
 
-	s->want = lflags & GNET_LINE_WANT;
 	if (!avail)
 		return gnet__recv_idle(net, fd, s, lflags, dontwait, turn);
 	n = avail < len ? avail : len;
@@ -147,7 +146,7 @@ GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s, 
 		s->rc = (int64_t)n;
 		return 0;
 	}
-	if (!in && !((s->cell[1] ^ c0) & 0xff)) {
+	if (!in && gnet__cell1_valid(s->cell[1], c0)) {
 		/* While bytes wait in the ring the segment stays, so a newer cell 0 only adds bytes. */
 		c0 = gnet_sys_load_acquire(&line->cell[0]);
 		sk->rx_tail = gnet__line_tail(c0, head);
@@ -192,7 +191,6 @@ GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, uint64_t len)
 	struct gnet_sock *sk = s->sk;
 	uint64_t known = sk->rx_tail > sk->rx_head ? sk->rx_tail - sk->rx_head : 0;
 
-	s->want = 0;
 	s->rc = 0;
 	if (!len)
 		return 0;
@@ -253,8 +251,7 @@ GNET_DEV void gnet__recv_done(gnet_t *net, int fd, struct gnet__scratch *s, uint
 
 	sk->rx_head += n;
 	gnet_sys_store_release(&net->bus[GNET_FD_SLOT(fd)].head, sk->rx_head);
-	if (s->want)
-		(void)gnet__rx_space(net, fd, sk, sk->rx_head); /* fails only when the network ends */
+	gnet__kick(net, gnet__queue(net, fd) | GNET_KICK_ROOM);
 }
 
 /* Thread 0: ends a call. An error that a count hides is left for the next call. */

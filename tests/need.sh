@@ -2,7 +2,8 @@
 # shellcheck shell=bash
 # Sourced by check.sh and demo.sh: what a fresh machine lacks, and its installation.
 
-# package:probe,probe…  A probe is a command, or a header or library file that the compiler must find.
+# package:probe,probe…  A probe is a command, a header or library file that gcc must find, or an option that
+# clang must know how to link.
 # What is there counts, whoever installed it; the package name is the remedy on Debian and Ubuntu.
 NEED_BUILD="
 build-essential:gcc,g++,make,objcopy
@@ -19,6 +20,7 @@ NEED_TESTS="
 libcmocka-dev:cmocka.h,libcmocka.so
 pkg-config:pkg-config
 clang:clang,clang++
+libclang-rt-dev:-fsanitize=fuzzer
 clang-format:clang-format
 spin:spin"
 
@@ -27,7 +29,9 @@ need_probe()
 	case $1 in
 	*.h) echo "#include <$1>" | gcc -include stddef.h -include stdarg.h -include stdint.h \
 		-include setjmp.h -E -x c - >/dev/null 2>&1 ;;
-	lib*) [ "$(gcc -print-file-name="$1" 2>/dev/null)" != "$1" ] ;;
+	lib*) [ -e "$(gcc -print-file-name="$1" 2>/dev/null)" ] ;;
+	-f*) echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return d && n ? 0 : 0; }' |
+		clang -x c "$1" - -o /dev/null >/dev/null 2>&1 ;;
 	*) command -v "$1" >/dev/null 2>&1 ;;
 	esac
 }

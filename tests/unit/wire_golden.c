@@ -218,7 +218,7 @@ static void whole_captures_encode_to_the_byte(void **state)
 
 enum { COLUMNS = 19, COLUMN_IMM = 14 };
 
-static void put(char **row, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void put(char **row, const char *format, ...)
 {
 	va_list ap;
 

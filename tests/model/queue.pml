@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Submission queue (S1..S4): two kernel threads, one proxy, a queue of two entries of two cells, two lap tags, so that every
+ * cell is reused twice. An entry carries the number of its message in both cells; a message may also speak of a word that
+ * lies elsewhere. A caller may give up between reserving and writing.
+ *
+ * Checked: every message comes once, whole and in its caller's order; what it speaks of is there; nobody waits for ever.
+ *
+ * VARIANT abort: -DABORT the proxy dies at any point, the control line says so, and every caller must come to an end
+ * MUTANT S1_NO_ROOM: reserves without looking for room
+ * MUTANT S1_NO_CAS: reserves with a load and a store
+ * MUTANT S1_ADD: looks for room, then reserves by adding, so that two pass one look
+ * MUTANT S1_NEVER_REFRESH: trusts the cached head when it says full
+ * MUTANT S2_HOLE: a caller that gives up writes nothing
+ * MUTANT S3_RELAXED: cell 0 of an entry that speaks of a word elsewhere is stored without release
+ * MUTANT S3_NO_BARRIER: the word is stored by another thread, and no barrier comes before the release
+ * MUTANT S3_NO_ACQUIRE: the proxy may load the word before it has loaded cell 0
+ * MUTANT S4_EARLY_HEAD: the head is published before the entry is copied out (or its store without release)
+ * MUTANT S4_ONE_TAG: the proxy looks at the tag of cell 0 only
+ * MUTANT S4_NO_LAPS: the tag is the same in every lap
+ * MUTANT Z4_ROOM: the wait for room does not look at the control line; under ABORT
+ */
+#define SIZE 2
+#define CALLERS 2
+#define EACH 3
+#define TOTAL 5 /* the second caller has one less */
+#define NOP 7
+
+#define CELL(pos, i) (((pos) % SIZE) * 2 + (i))
+#define ELSEWHERE(id) (2 * SIZE + (id))
+#define WORDS (2 * SIZE + TOTAL)
+#define SB 3
+
+#ifdef M_S4_NO_LAPS
+#define TAG(pos) 1
+#else
+#define TAG(pos) (1 + ((pos) / SIZE) % 2)
+#endif
+#define PACK(pos, id) (TAG(pos) + 4 * (id))
+#define TAG_OF(c) ((c) % 4)
+#define ID_OF(c) ((c) / 4)
+
+#include "memory.pmh"
+
+buffer k0, k1, lane; /* lane: the other thread of block 0 */
+byte tail, cached, head; /* the first two in device memory, the third written by the proxy */
+bit stop;
+
+active proctype bus_k0() { BUS(k0) }
+active proctype bus_k1() { BUS(k1) }
+#ifdef M_S3_NO_BARRIER
+active proctype bus_lane() { BUS(lane) }
+#define LANE lane
+#else
+#define LANE k0
+#endif
+
+inline reserve(pos)
+{
+	do
+	:: h = cached;
+		t = tail;
+		if
+#ifdef M_S1_NO_ROOM
+		:: true ->
+#else
+		:: t - h < SIZE ->
+#endif
+#ifdef M_S1_NO_CAS
+			tail = t + 1;
+			pos = t;
+			break
+#else
+#ifdef M_S1_ADD
+			d_step { pos = tail; tail = tail + 1 };
+			break
+#else
+			if
+			:: d_step { tail == t -> tail = t + 1; pos = t };
+				break
+			:: else
+			fi
+#endif
+#endif
+#ifndef M_S1_NO_ROOM
+		:: else ->
+#ifdef M_S1_NEVER_REFRESH
+			false
+#else
+			seen = head;
+			d_step {
+				if
+				:: seen > cached -> cached = seen
+				:: else
+				fi
+			};
+			if
+			:: t - seen < SIZE
+#ifdef M_Z4_ROOM
+			:: else -> head != seen
+#else
+			:: else ->
+				if
+				:: head != seen
+				:: stop -> goto aborted
+				fi
+#endif
+			fi
+#endif
+#endif
+		fi
+	od;
+	h = 0;
+	t = 0;
+	seen = 0
+}
+
+#define CALLER(me, b, first_store) \
+	byte i, h, t, seen, pos, id; \
+	bit speaks; \
+	do \
+	:: i < EACH - me -> \
+		id = me * EACH + i; \
+		if \
+		:: i == me -> first_store(ELSEWHERE(id)); speaks = 1 \
+		:: else \
+		fi; \
+		reserve(pos); \
+		if \
+		:: true -> WRITE(b, pos, id, speaks) \
+		:: i != me -> GIVE_UP(b, pos) \
+		fi; \
+		d_step { id = 0; pos = 0; speaks = 0; i++ } \
+	:: else -> break \
+	od; \
+aborted: \
+	skip
+
+#ifdef M_S3_RELAXED
+#define WRITE0(b, pos, id, speaks) store(b, CELL(pos, 0), PACK(pos, id) + 32 * speaks)
+#else
+#define WRITE0(b, pos, id, speaks) store_as(b, CELL(pos, 0), PACK(pos, id) + 32 * speaks, speaks)
+#endif
+/* The cells are stored in either order, and may arrive in any. */
+inline write_cells(b, pos, id, speaks)
+{
+	if
+	:: id >= EACH -> store(b, CELL(pos, 1), PACK(pos, id))
+	:: else
+	fi;
+	WRITE0(b, pos, id, speaks);
+	if
+	:: id < EACH -> store(b, CELL(pos, 1), PACK(pos, id))
+	:: else
+	fi
+}
+
+#define WRITE(b, pos, id, speaks) write_cells(b, pos, id, speaks)
+#ifdef M_S2_HOLE
+#define GIVE_UP(b, pos) skip
+#else
+#define GIVE_UP(b, pos) write_cells(b, pos, NOP, 0)
+#endif
+#define BY_LANE(addr) store(LANE, addr, 1)
+#define BY_SELF(addr) store(k1, addr, 1)
+
+active proctype caller0() { CALLER(0, k0, BY_LANE) }
+active proctype caller1() { CALLER(1, k1, BY_SELF) }
+
+inline load_cell0()
+{
+	atomic { TAG_OF(mem[CELL(pos, 0)]) == TAG(pos) -> c0 = mem[CELL(pos, 0)] }
+}
+
+inline load_cell1()
+{
+#ifdef M_S4_ONE_TAG
+	c1 = mem[CELL(pos, 1)]
+#else
+	atomic { TAG_OF(mem[CELL(pos, 1)]) == TAG(pos) -> c1 = mem[CELL(pos, 1)] }
+#endif
+}
+
+active proctype proxy()
+{
+	byte pos, id, next[CALLERS];
+	short c0, c1;
+	bit word, early[TOTAL];
+
+	do
+	:: pos < TOTAL ->
+#ifdef M_S4_EARLY_HEAD
+		TAG_OF(mem[CELL(pos, 0)]) == TAG(pos);
+		TAG_OF(mem[CELL(pos, 1)]) == TAG(pos);
+		head = pos + 1;
+#endif
+#ifdef M_S3_NO_ACQUIRE
+		d_step {
+			id = 0;
+			do
+			:: id < TOTAL -> early[id] = mem[ELSEWHERE(id)]; id++
+			:: else -> break
+			od;
+			id = 0
+		};
+#endif
+#ifdef ABORT
+		if
+		:: load_cell0()
+		:: stop = 1; goto dead
+		fi;
+		load_cell1();
+#else
+		load_cell0();
+		load_cell1();
+#endif
+		id = ID_OF(c0 % 32);
+		assert(ID_OF(c1) == id);
+		if
+		:: id == NOP
+		:: else ->
+			if
+			:: c0 >= 32 ->
+#ifdef M_S3_NO_ACQUIRE
+				word = early[id];
+#else
+				word = mem[ELSEWHERE(id)];
+#endif
+				assert(word == 1)
+			:: else
+			fi;
+			d_step {
+				/* in its caller's order, never twice: those given up leave gaps */
+				assert(id % EACH >= next[id / EACH]);
+				next[id / EACH] = id % EACH + 1
+			}
+		fi;
+		d_step { c0 = 0; c1 = 0; word = 0; id = 0 };
+		pos++;
+#ifndef M_S4_EARLY_HEAD
+		head = pos
+#endif
+	:: else -> break
+	od;
+	assert(tail == TOTAL);
+#ifdef ABORT
+dead:
+	skip
+#endif
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Status line and receive ring (R1..R7): one proxy that receives N bytes and then sees the end or an error, one reader. The line
+ * has three cells, so at most two inline bytes; two inline tags, two ring tags; a tail modulo 4; two segments of two bytes,
+ * which belong to another socket as soon as they are detached. The reader loads the cells one by one in any order, takes
+ * one byte or all, and reads what it knows to be in the ring without looking at the line.
+ *
+ * Checked: the bytes come once and in order, the end (or the errno) after the last of them, and nobody waits for ever.
+ *
+ * VARIANT flags: -DFLAGS fewer bytes, but also WANT and errors
+ * VARIANT reload: -DRELOAD cell 1 is loaded once more after the acquire of cell 0, instead of carrying the tail
+ * MUTANT R1_NO_HEAD: inline though the reader's head is not the tail
+ * MUTANT R1_SAME_TAG: the inline tag does not change
+ * MUTANT R1_RELAXED: cell 0 without release, so that a cell that was not needed may still be two lines old
+ * MUTANT R1_PARTIAL: only the cells with bytes are rewritten
+ * MUTANT R1_NO_RING: inline bytes are not put into the ring though there is a segment
+ * MUTANT R2_RELAXED: cell 0 without release
+ * MUTANT R2_NO_COPY: the private copy is left behind when a segment is attached
+ * MUTANT R2_NO_CELL1: cell 1 is not rewritten
+ * MUTANT R2_SHARED_TAGS: ring lines count their tags among those of inline lines
+ * MUTANT R3_NEW_TAG: a change of flags takes a new tag; under FLAGS
+ * MUTANT R3_NO_INLINE: a change of flags writes inline = 0; under FLAGS
+ * MUTANT R3_RELAXED: a change of flags is stored without release, so the errno may come later; under FLAGS
+ * MUTANT R4_NO_TAGS: the inline cells' tags are not looked at
+ * MUTANT R4_TAG_ONLY: cell 1 is believed for its tag alone, though loaded in any order
+ * MUTANT R4_NO_ACQUIRE: ring bytes may be loaded before cell 0
+ * MUTANT R5_NO_ROOM: the proxy does not look at the head before it receives
+ * MUTANT R5_EARLY_HEAD: the head is published before the bytes are loaded (or its store without release)
+ * MUTANT R5_LAZY_HEAD: the reader waits without having published its head
+ * MUTANT R6_EOF: the end is returned as soon as its flag is seen
+ * MUTANT R6_ERR: an error is returned as soon as its flag is seen; under FLAGS
+ * MUTANT R7_NO_HEAD: a segment is detached though not all of it is consumed
+ */
+#ifdef FLAGS
+#define N 3
+#else
+#define N 4
+#endif
+#define RING 2
+#define MODULUS 4
+#define GARBAGE 7
+
+#define BYTE_OF(p) ((p) + 1)
+#define IN_RING(s, p) (3 + ((s) - 1) * RING + (p) % RING)
+#define HEAD 7
+#define TXW 8
+#define WORDS 9
+#ifndef SB
+#define SB 4
+#endif
+
+#define EOF 1
+#define ERR 2
+#define WANT 4
+#define CELL0(tag, flags, inl, t) ((tag) + 8 * (flags) + 64 * (inl) + 256 * ((t) % MODULUS))
+#define TAG_OF(c) ((c) & 7)
+#define FLAGS_OF(c) (((c) >> 3) & 7)
+#define INLINE_OF(c) (((c) >> 6) & 3)
+#define TAIL_OF(c) (((c) >> 8) & 3)
+#define INLINE_CELL(tag, b) ((tag) + 8 * (b))
+#define RING_CELL(tag, s, t) ((tag) + 8 * (s) + 256 * ((t) % MODULUS))
+#define PAYLOAD_OF(c) (((c) >> 3) & 31)
+
+bit changed; /* some store arrived since the reader began to load the line */
+#define ON_STORE changed = 1
+#include "memory.pmh"
+
+buffer p, k;
+active proctype bus_p() { BUS(p) }
+active proctype bus_k() { end: do ARRIVE0(k) od }
+
+#ifdef M_R1_RELAXED
+#define store_inline_cell0(v) store(p, 0, v)
+#else
+#define store_inline_cell0(v) store_release(p, 0, v)
+#endif
+#ifdef M_R2_RELAXED
+#define store_ring_cell0(v) store(p, 0, v)
+#else
+#define store_ring_cell0(v) store_release(p, 0, v)
+#endif
+#ifdef M_R3_RELAXED
+#define store_flags(v) store(p, 0, v)
+#else
+#define store_flags(v) store_release(p, 0, v)
+#endif
+
+#define ITAG (1 + itag)
+#ifdef M_R2_SHARED_TAGS
+#define RTAG (1 + rtag)
+#else
+#define RTAG (3 + rtag)
+#endif
+
+inline put_inline(n)
+{
+#ifndef M_R1_SAME_TAG
+	itag = 1 - itag;
+#endif
+	if
+	:: seg == 0 -> own = n
+	:: else ->
+#ifndef M_R1_NO_RING
+		store(p, IN_RING(seg, tail), BYTE_OF(tail));
+		if
+		:: n > 1 -> store(p, IN_RING(seg, tail + 1), BYTE_OF(tail + 1))
+		:: else
+		fi
+#else
+		skip
+#endif
+	fi;
+	store(p, 1, INLINE_CELL(ITAG, BYTE_OF(tail)));
+	if
+	:: n > 1 -> store(p, 2, INLINE_CELL(ITAG, BYTE_OF(tail + 1)))
+#ifdef M_R1_PARTIAL
+	:: else
+#else
+	:: else -> store(p, 2, INLINE_CELL(ITAG, 0))
+#endif
+	fi;
+	d_step { tail = tail + n; inl = n; want = 0 };
+	store_inline_cell0(CELL0(ITAG, 0, n, tail))
+}
+
+inline attach(s)
+{
+	d_step { seg = s; i = tail - own };
+	do
+	:: i < tail ->
+#ifdef M_R2_NO_COPY
+		i = tail
+#else
+		store(p, IN_RING(seg, i), BYTE_OF(i));
+		i++
+#endif
+	:: else -> break
+	od;
+	atomic { i = 0; own = 0 }
+}
+
+inline put_ring(n)
+{
+	store(p, IN_RING(seg, tail), BYTE_OF(tail));
+	if
+	:: n > 1 -> store(p, IN_RING(seg, tail + 1), BYTE_OF(tail + 1))
+	:: else
+	fi;
+	d_step { tail = tail + n; inl = 0; want = 0; rtag = 1 - rtag };
+#ifndef M_R2_NO_CELL1
+	store(p, 1, RING_CELL(RTAG, seg, tail));
+#endif
+	store_ring_cell0(CELL0(RTAG, 0, 0, tail))
+}
+
+inline put_flags(f)
+{
+#ifdef M_R3_NEW_TAG
+	if
+	:: inl -> itag = 1 - itag
+	:: else -> rtag = 1 - rtag
+	fi;
+#endif
+	d_step {
+		if
+		:: inl -> tag = ITAG
+		:: !inl && tail -> tag = RTAG
+		:: else
+		fi
+	};
+#ifdef M_R3_NO_INLINE
+	store_flags(CELL0(tag, f, 0, tail));
+#else
+	store_flags(CELL0(tag, f, inl, tail));
+#endif
+	tag = 0
+}
+
+#ifdef M_R1_NO_HEAD
+#define ALL_CONSUMED true
+#else
+#define ALL_CONSUMED (mem[HEAD] == tail)
+#endif
+#ifdef M_R5_NO_ROOM
+#define ROOM(n) true
+#else
+#define ROOM(n) (tail + n - mem[HEAD] <= RING)
+#endif
+#ifdef M_R7_NO_HEAD
+#define MAY_DETACH true
+#else
+#define MAY_DETACH (mem[HEAD] == tail)
+#endif
+
+active proctype proxy()
+{
+	byte tail, seg, last = 2, own, inl, i, tag;
+	bit itag, rtag, fin;
+	bit want; /* 1: the flag is set */
+
+end:	do
+	:: tail + 1 <= N && ALL_CONSUMED -> put_inline(1)
+	:: tail + 2 <= N && ALL_CONSUMED -> put_inline(2)
+	:: tail + 1 <= N && seg && ROOM(1) -> put_ring(1)
+	:: tail + 2 <= N && seg && ROOM(2) -> put_ring(2)
+	:: tail + 1 <= N && !seg && ROOM(1) ->
+		/* of a private copy what is not consumed must be copied; to copy all of it does no harm */
+		attach(3 - last);
+		put_ring(1)
+	:: seg && MAY_DETACH ->
+		store(p, IN_RING(seg, 0), GARBAGE);
+		store(p, IN_RING(seg, 1), GARBAGE);
+		d_step { last = seg; seg = 0 }
+#ifdef FLAGS
+	:: tail > 0 && !want && !fin -> want = 1; put_flags(WANT)
+	:: tail == N && !fin -> fin = 1; store(p, TXW, 1); put_flags(ERR + 4 * want)
+#endif
+	:: tail == N && !fin -> fin = 1; put_flags(EOF + 4 * want)
+	od
+}
+
+inline publish()
+{
+#ifndef M_R5_EARLY_HEAD
+	store_release(k, HEAD, head)
+#else
+	skip
+#endif
+}
+
+inline before_loads(h)
+{
+#ifdef M_R5_EARLY_HEAD
+	store_release(k, HEAD, h)
+#else
+	skip
+#endif
+}
+
+inline load_line()
+{
+	d_step { changed = 0; need = 7 };
+	do
+	:: need & 1 -> d_step { c0 = mem[0]; need = need & 6 }
+	:: need & 2 -> d_step { c1 = mem[1]; need = need & 5 }
+	:: need & 4 -> d_step { c2 = mem[2]; need = need & 3 }
+	:: need == 0 -> break
+	od
+}
+
+/* One inline byte: position head, in cell 1 or 2. */
+inline take_inline()
+{
+	atomic {
+		if
+		:: first == head -> assert(PAYLOAD_OF(c1) == BYTE_OF(head))
+		:: else -> assert(PAYLOAD_OF(c2) == BYTE_OF(head))
+		fi;
+		head++
+	}
+}
+
+#ifdef M_R4_NO_TAGS
+#define CELLS_FIT true
+#else
+#define CELLS_FIT ((first < head || TAG_OF(c1) == TAG_OF(c0)) && \
+		   (end <= first + 1 || TAG_OF(c2) == TAG_OF(c0)))
+#endif
+
+active proctype reader()
+{
+	byte head, tail, seg; /* rx_head, rx_tail, rx_seg */
+	byte need, first, end;
+	short c0, c1, c2;
+#ifdef M_R4_NO_ACQUIRE
+	short early[4];
+#endif
+
+	do
+	:: head < tail ->
+		/* from the ring, without a look at the line */
+		before_loads(head + 1);
+		d_step { assert(mem[IN_RING(seg, head)] == BYTE_OF(head)); head++ };
+		if
+		:: publish()
+		:: head < tail
+		fi
+	:: else ->
+#ifdef M_R4_NO_ACQUIRE
+		d_step { early[0] = mem[3]; early[1] = mem[4]; early[2] = mem[5]; early[3] = mem[6] };
+#endif
+		load_line();
+		atomic {
+			end = head + (TAIL_OF(c0) + 2 * MODULUS - head) % MODULUS;
+			first = end - INLINE_OF(c0)
+		};
+#ifdef M_R6_EOF
+		if
+		:: FLAGS_OF(c0) & EOF -> break
+		:: else
+		fi;
+#endif
+#ifdef M_R6_ERR
+		if
+		:: FLAGS_OF(c0) & ERR -> break
+		:: else
+		fi;
+#endif
+		if
+		:: end == head ->
+			if
+			:: FLAGS_OF(c0) & EOF -> break
+			:: FLAGS_OF(c0) & ERR -> assert(mem[TXW] == 1); break
+			:: else -> changed
+			fi
+		:: end > head && INLINE_OF(c0) ->
+			if
+			:: head >= first && CELLS_FIT ->
+				before_loads(head + 1);
+				take_inline();
+				if
+				:: head < end -> take_inline()
+				:: true
+				fi;
+				publish()
+			:: else -> changed
+			fi
+		:: end > head && !INLINE_OF(c0) ->
+			if
+#ifdef M_R4_TAG_ONLY
+			:: TAG_OF(c1) == TAG_OF(c0) ->
+#else
+#ifdef RELOAD
+			:: true ->
+#else
+			:: TAG_OF(c1) == TAG_OF(c0) && TAIL_OF(c1) == TAIL_OF(c0) ->
+#endif
+#endif
+				if
+				:: c0 == mem[0] ->
+#ifdef RELOAD
+					c1 = mem[1];
+					if
+					:: TAG_OF(c1) == TAG_OF(c0) -> d_step { tail = end; seg = PAYLOAD_OF(c1) }
+					:: else -> changed
+					fi
+#else
+					d_step { tail = end; seg = PAYLOAD_OF(c1) }
+#endif
+				:: c0 != mem[0]
+				fi;
+#ifdef M_R4_NO_ACQUIRE
+				do
+				:: head < tail ->
+					d_step { assert(early[IN_RING(seg, head) - 3] == BYTE_OF(head)); head++ }
+				:: else -> break
+				od;
+				publish()
+#endif
+			:: else -> changed
+			fi
+		fi;
+		d_step { c0 = 0; c1 = 0; c2 = 0; first = 0; end = 0 }
+	od;
+	assert(head == N)
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Copies between rings and a kernel's memory by all threads of a block (or of a warp, or by one thread).
+ *
+ * A load across PCIe takes more than a microsecond, so what counts is how many bytes are asked for before the first ones
+ * are there: each thread has up to GNET_COPY_UNROLL 16-byte loads in flight, and the few bytes at both ends that fill no
+ * 16-byte word are asked for before the rest. The accesses are plain: a ring's counters, with acquire and release,
+ * order them (dev/order.h), and dst and src do not overlap.
+ *
+ * dst is written in aligned 16-byte words. Where src lies differently, aligned words of src are loaded all the same, and
+ * each lane joins its word with the one of the next lane. Only words that lie in [src, src + n) as a whole are loaded, so
+ * nothing outside is read, on either device.
+ *
+ * The C body gives each thread a slice and memcpy: a compiler and a sanitizer then see exactly the bytes that are asked
+ * for. A test may ask for the GPU's body on the CPU device with GNET_COPY_VECTOR.
+ */
+#ifndef GPUNET_DEV_IMPL_COPY_H
+#define GPUNET_DEV_IMPL_COPY_H
+
+#include <gpunet/dev/device.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__CUDACC__) || defined(GNET_COPY_VECTOR)
+
+/* 8 by 16 bytes by 512 threads cover the bus's bandwidth times its latency; more would cost registers only. */
+#ifndef GNET_COPY_UNROLL
+#define GNET_COPY_UNROLL 8u
+#endif
+
+#ifdef __CUDACC__
+typedef uint4 gnet__word;
+
+#define GNET__UNROLL _Pragma("unroll")
+
+GNET_DEV uint32_t gnet__funnel(uint32_t low, uint32_t high, unsigned bits)
+{
+	return __funnelshift_r(low, high, bits);
+}
+#else
+typedef struct {
+	uint32_t x, y, z, w;
+} __attribute__((aligned(16), may_alias)) gnet__word;
+
+#define GNET__UNROLL
+
+GNET_DEV uint32_t gnet__funnel(uint32_t low, uint32_t high, unsigned bits)
+{
+	return (uint32_t)((((uint64_t)high << 32) | low) >> bits);
+}
+#endif
+
+/* The 16 bytes that begin `skew` (1 to 15) bytes into a and go on in b. Selects, not indices: words stay in registers. */
+GNET_DEV gnet__word gnet__join(gnet__word a, gnet__word b, unsigned skew)
+{
+	const unsigned bits = (skew & 3u) * 8u;
+	uint32_t v0 = a.x, v1 = a.y, v2 = a.z, v3 = a.w, v4 = b.x;
+	gnet__word out;
+
+	if (skew & 8u) {
+		v0 = a.z;
+		v1 = a.w;
+		v2 = b.x;
+		v3 = b.y;
+		v4 = b.z;
+	}
+	if (skew & 4u) {
+		v0 = v1;
+		v1 = v2;
+		v2 = v3;
+		v3 = v4;
+		v4 = skew & 8u ? b.w : b.y;
+	}
+	out.x = gnet__funnel(v0, v1, bits);
+	out.y = gnet__funnel(v1, v2, bits);
+	out.z = gnet__funnel(v2, v3, bits);
+	out.w = gnet__funnel(v3, v4, bits);
+	return out;
+}
+
+/* The word of the next lane; the last lane gets what lane 0 has of its own next words. */
+GNET_DEV gnet__word gnet__next_lane(gnet__word mine, gnet__word after, unsigned lane)
+{
+	const unsigned from = (lane + 1u) & 31u;
+	gnet__word out;
+
+	out.x = __shfl_sync(0xffffffffu, lane ? mine.x : after.x, from);
+	out.y = __shfl_sync(0xffffffffu, lane ? mine.y : after.y, from);
+	out.z = __shfl_sync(0xffffffffu, lane ? mine.z : after.z, from);
+	out.w = __shfl_sync(0xffffffffu, lane ? mine.w : after.w, from);
+	return out;
+}
+
+/*
+ * `words` aligned words to dst. src begins `skew` bytes into its first word; if that is not 0, one word more
+ * is loaded than stored. By whole warps: a warp takes runs of 32 * per words, and all its lanes make the same turns.
+ * Positions 0 to phase - 1 are no words: they move a warp's 512 bytes to the beginning of a line of 128, see
+ * gnet__copy_bus.
+ */
+GNET_DEV void gnet__copy_warps(gnet__word *dst, const gnet__word *src, unsigned words,
+			       unsigned phase, unsigned skew, unsigned tid, unsigned nthreads)
+{
+	const unsigned lane = tid % 32u, warp = tid / 32u, warps = nthreads / 32u;
+	const unsigned loads = words + (skew ? 1u : 0u);
+	const gnet__word none = { 0, 0, 0, 0 };
+	gnet__word w[GNET_COPY_UNROLL + 1u];
+	unsigned per = 1, base, u;
+
+	if (warp >= warps)
+		return; /* lanes of a warp that is not whole */
+	while (per < GNET_COPY_UNROLL && per * 32u * warps < words + phase)
+		per *= 2u;
+	for (base = warp * 32u * per; base < words + phase; base += warps * 32u * per) {
+		/* Below 0 for what is no word: as an unsigned number that is not less than any. */
+		const int at = (int)(base + lane) - (int)phase;
+		const gnet__word *s = src + at;
+		gnet__word *d = dst + at;
+
+		GNET__UNROLL
+		for (u = 0; u <= GNET_COPY_UNROLL; u++) {
+			w[u] = none;
+			if ((u < per || (u == per && !lane)) && (unsigned)at + u * 32u < loads)
+				w[u] = s[u * 32u];
+		}
+		GNET__UNROLL
+		for (u = 0; u < GNET_COPY_UNROLL; u++) {
+			gnet__word out = w[u];
+
+			if (u >= per)
+				break;
+			if (skew)
+				out = gnet__join(out, gnet__next_lane(out, w[u + 1u], lane), skew);
+			if ((unsigned)at + u * 32u < words)
+				d[u * 32u] = out;
+		}
+	}
+}
+
+/* The same by fewer threads than a warp has, each for itself. */
+GNET_DEV void gnet__copy_words(gnet__word *dst, const gnet__word *src, unsigned words,
+			       unsigned skew, unsigned tid, unsigned nthreads)
+{
+	unsigned i;
+
+	for (i = tid; i < words; i += nthreads)
+		dst[i] = skew ? gnet__join(src[i], src[i + 1u], skew) : src[i];
+}
+
+GNET_DEV void gnet__copy_bytes(unsigned char *dst, const unsigned char *src, size_t n, unsigned tid,
+			       unsigned nthreads)
+{
+	size_t i;
+
+	for (i = tid; i < n; i += nthreads)
+		dst[i] = src[i];
+}
+
+/*
+ * As gnet__copy. `bus` is dst or src, the one that lies across the bus: the warps' accesses to it are made to begin at
+ * lines of 128 bytes, which saves one packet in five.
+ */
+GNET_DEV void gnet__copy_bus(void *dst, const void *src, size_t n, const void *bus, unsigned tid,
+			     unsigned nthreads)
+{
+	unsigned char *d = (unsigned char *)dst;
+	const unsigned char *s = (const unsigned char *)src;
+	unsigned head, skew, edges, phase;
+	unsigned char edge0 = 0, edge1 = 0;
+	size_t words, tail_at, e;
+
+	/* One turn, or too little for a word to be sure of. */
+	if (n <= nthreads || n < 64u) {
+		gnet__copy_bytes(d, s, n, tid, nthreads);
+		return;
+	}
+	head = (unsigned)(0u - (uintptr_t)d) & 15u;
+	skew = (unsigned)((uintptr_t)s + head) & 15u;
+	if (head < skew)
+		head += 16u; /* the word of src that holds byte `head` begins before src */
+	words = (n - head + skew) / 16u - (skew ? 1u : 0u);
+	tail_at = head + words * 16u;
+	edges = head + (unsigned)(n - tail_at); /* at most 60 */
+
+	/* Byte e of the edges, of two at most from 30 threads up: on their way while the words are. */
+	e = tid;
+	if (e < edges)
+		edge0 = s[e < head ? e : e - head + tail_at];
+	e += nthreads;
+	if (e < edges)
+		edge1 = s[e < head ? e : e - head + tail_at];
+
+	phase = (unsigned)(((uintptr_t)bus == (uintptr_t)dst ? (uintptr_t)d : (uintptr_t)s - skew) +
+			   head) /
+			16u &
+		7u;
+	if (nthreads >= 32u)
+		gnet__copy_warps((gnet__word *)(d + head), (const gnet__word *)(s + head - skew),
+				 (unsigned)words, phase, skew, tid, nthreads);
+	else
+		gnet__copy_words((gnet__word *)(d + head), (const gnet__word *)(s + head - skew),
+				 (unsigned)words, skew, tid, nthreads);
+
+	e = tid;
+	if (e < edges)
+		d[e < head ? e : e - head + tail_at] = edge0;
+	e += nthreads;
+	if (e < edges)
+		d[e < head ? e : e - head + tail_at] = edge1;
+	for (e += nthreads; e < edges; e += nthreads)
+		d[e < head ? e : e - head + tail_at] = s[e < head ? e : e - head + tail_at];
+}
+
+#else
+
+GNET_DEV void gnet__copy_bus(void *dst, const void *src, size_t n, const void *bus, unsigned tid,
+			     unsigned nthreads)
+{
+	/* Slices are multiples of 64 bytes, so that small copies are not cut into crumbs. */
+	const size_t slice = (n / nthreads + 64u) & ~(size_t)63u;
+	const size_t at = slice * tid;
+
+	(void)bus;
+	if (at < n)
+		__builtin_memcpy((char *)dst + at, (const char *)src + at,
+				 n - at < slice ? n - at : slice);
+}
+
+#endif
+
+/*
+ * Copies n (below 2^31) bytes. All `nthreads` threads of the scope call it with the same arguments but for tid, which is 0 to nthreads
+ * - 1 and, from 32 threads up, lies so that tid % 32 is the thread's lane. No barrier inside: the caller has one before,
+ * if other threads wrote src, and one after, before it tells anybody.
+ */
+GNET_DEV void gnet__copy(void *dst, const void *src, size_t n, unsigned tid, unsigned nthreads)
+{
+	gnet__copy_bus(dst, src, n, src, tid, nthreads);
+}
+
+#endif

@@ -7,31 +7,32 @@
  *
  * Checked: the bytes come once and in order, the end (or the errno) after the last of them, and nobody waits for ever.
  *
- * VARIANT flags: -DFLAGS fewer bytes, but also WANT and errors
- * VARIANT reload: -DRELOAD cell 1 is loaded once more after the acquire of cell 0, instead of carrying the tail
+ * VARIANT errors: -DERRORS fewer bytes, but the connection may fail at any point
  * MUTANT R1_NO_HEAD: inline though the reader's head is not the tail
  * MUTANT R1_SAME_TAG: the inline tag does not change
  * MUTANT R1_RELAXED: cell 0 without release, so that a cell that was not needed may still be two lines old
- * MUTANT R1_PARTIAL: only the cells with bytes are rewritten
+ * MUTANT R1_PARTIAL: only the cells with bytes are rewritten; under LONG
  * MUTANT R1_NO_RING: inline bytes are not put into the ring though there is a segment
  * MUTANT R2_RELAXED: cell 0 without release
  * MUTANT R2_NO_COPY: the private copy is left behind when a segment is attached
  * MUTANT R2_NO_CELL1: cell 1 is not rewritten
  * MUTANT R2_SHARED_TAGS: ring lines count their tags among those of inline lines
- * MUTANT R3_NEW_TAG: a change of flags takes a new tag; under FLAGS
- * MUTANT R3_NO_INLINE: a change of flags writes inline = 0; under FLAGS
- * MUTANT R3_RELAXED: a change of flags is stored without release, so the errno may come later; under FLAGS
+ * MUTANT R3_NEW_TAG: a change of flags takes a new tag; under ERRORS
+ * MUTANT R3_NO_INLINE: a change of flags writes inline = 0; under ERRORS
+ * MUTANT R3_NO_ACQUIRE: the errno may be loaded before cell 0; under ERRORS
+ * MUTANT R3_RELAXED: a change of flags is stored without release, so the errno may come later; under ERRORS
  * MUTANT R4_NO_TAGS: the inline cells' tags are not looked at
  * MUTANT R4_TAG_ONLY: cell 1 is believed for its tag alone, though loaded in any order
  * MUTANT R4_NO_ACQUIRE: ring bytes may be loaded before cell 0
  * MUTANT R5_NO_ROOM: the proxy does not look at the head before it receives
  * MUTANT R5_EARLY_HEAD: the head is published before the bytes are loaded (or its store without release)
- * MUTANT R5_LAZY_HEAD: the reader waits without having published its head
  * MUTANT R6_EOF: the end is returned as soon as its flag is seen
- * MUTANT R6_ERR: an error is returned as soon as its flag is seen; under FLAGS
+ * MUTANT R6_ERR: an error is returned as soon as its flag is seen; under ERRORS
  * MUTANT R7_NO_HEAD: a segment is detached though not all of it is consumed
  */
-#ifdef FLAGS
+#ifdef LONG
+#define N 5
+#elif defined(ERRORS)
 #define N 3
 #else
 #define N 4
@@ -51,12 +52,12 @@
 
 #define EOF 1
 #define ERR 2
-#define WANT 4
 #define CELL0(tag, flags, inl, t) ((tag) + 8 * (flags) + 64 * (inl) + 256 * ((t) % MODULUS))
 #define TAG_OF(c) ((c) & 7)
 #define FLAGS_OF(c) (((c) >> 3) & 7)
 #define INLINE_OF(c) (((c) >> 6) & 3)
 #define TAIL_OF(c) (((c) >> 8) & 3)
+#define TAIL_AT(c, h) ((h) + (TAIL_OF(c) + 2 * MODULUS - (h)) % MODULUS)
 #define INLINE_CELL(tag, b) ((tag) + 8 * (b))
 #define RING_CELL(tag, s, t) ((tag) + 8 * (s) + 256 * ((t) % MODULUS))
 #define PAYLOAD_OF(c) (((c) >> 3) & 31)
@@ -66,6 +67,7 @@ bit changed; /* some store arrived since the reader began to load the line */
 #include "memory.pmh"
 
 buffer p, k;
+byte last = N; /* where the stream ends */
 active proctype bus_p() { BUS(p) }
 active proctype bus_k() { end: do ARRIVE0(k) od }
 
@@ -119,7 +121,7 @@ inline put_inline(n)
 	:: else -> store(p, 2, INLINE_CELL(ITAG, 0))
 #endif
 	fi;
-	d_step { tail = tail + n; inl = n; want = 0 };
+	d_step { tail = tail + n; inl = n };
 	store_inline_cell0(CELL0(ITAG, 0, n, tail))
 }
 
@@ -146,7 +148,7 @@ inline put_ring(n)
 	:: n > 1 -> store(p, IN_RING(seg, tail + 1), BYTE_OF(tail + 1))
 	:: else
 	fi;
-	d_step { tail = tail + n; inl = 0; want = 0; rtag = 1 - rtag };
+	d_step { tail = tail + n; inl = 0; rtag = 1 - rtag };
 #ifndef M_R2_NO_CELL1
 	store(p, 1, RING_CELL(RTAG, seg, tail));
 #endif
@@ -194,28 +196,31 @@ inline put_flags(f)
 
 active proctype proxy()
 {
-	byte tail, seg, last = 2, own, inl, i, tag;
-	bit itag, rtag, fin;
-	bit want; /* 1: the flag is set */
+	byte tail, seg, old = 2, own, inl, i, tag;
+	byte fin; /* flags */
+	bit itag, rtag;
 
 end:	do
-	:: tail + 1 <= N && ALL_CONSUMED -> put_inline(1)
-	:: tail + 2 <= N && ALL_CONSUMED -> put_inline(2)
-	:: tail + 1 <= N && seg && ROOM(1) -> put_ring(1)
-	:: tail + 2 <= N && seg && ROOM(2) -> put_ring(2)
-	:: tail + 1 <= N && !seg && ROOM(1) ->
+	:: !fin && tail + 1 <= N && ALL_CONSUMED -> put_inline(1)
+	:: !fin && tail + 2 <= N && ALL_CONSUMED -> put_inline(2)
+	:: !fin && tail + 1 <= N && seg && ROOM(1) -> put_ring(1)
+	:: !fin && tail + 2 <= N && seg && ROOM(2) -> put_ring(2)
+	:: !fin && tail + 1 <= N && !seg && ROOM(1) ->
 		/* of a private copy what is not consumed must be copied; to copy all of it does no harm */
-		attach(3 - last);
+		attach(3 - old);
 		put_ring(1)
 	:: seg && MAY_DETACH ->
 		store(p, IN_RING(seg, 0), GARBAGE);
 		store(p, IN_RING(seg, 1), GARBAGE);
-		d_step { last = seg; seg = 0 }
-#ifdef FLAGS
-	:: tail > 0 && !want && !fin -> want = 1; put_flags(WANT)
-	:: tail == N && !fin -> fin = 1; store(p, TXW, 1); put_flags(ERR + 4 * want)
+		d_step { old = seg; seg = 0 }
+	:: tail == N && !fin -> fin = EOF; put_flags(fin)
+#ifdef ERRORS
+	:: !(fin & ERR) ->
+		fin = fin | ERR;
+		last = tail;
+		store(p, TXW, 1);
+		put_flags(fin)
 #endif
-	:: tail == N && !fin -> fin = 1; put_flags(EOF + 4 * want)
 	od
 }
 
@@ -275,6 +280,9 @@ active proctype reader()
 #ifdef M_R4_NO_ACQUIRE
 	short early[4];
 #endif
+#ifdef M_R3_NO_ACQUIRE
+	short early;
+#endif
 
 	do
 	:: head < tail ->
@@ -289,9 +297,12 @@ active proctype reader()
 #ifdef M_R4_NO_ACQUIRE
 		d_step { early[0] = mem[3]; early[1] = mem[4]; early[2] = mem[5]; early[3] = mem[6] };
 #endif
+#ifdef M_R3_NO_ACQUIRE
+		early = mem[TXW];
+#endif
 		load_line();
 		atomic {
-			end = head + (TAIL_OF(c0) + 2 * MODULUS - head) % MODULUS;
+			end = TAIL_AT(c0, head);
 			first = end - INLINE_OF(c0)
 		};
 #ifdef M_R6_EOF
@@ -310,7 +321,13 @@ active proctype reader()
 		:: end == head ->
 			if
 			:: FLAGS_OF(c0) & EOF -> break
-			:: FLAGS_OF(c0) & ERR -> assert(mem[TXW] == 1); break
+			:: FLAGS_OF(c0) & ERR ->
+#ifdef M_R3_NO_ACQUIRE
+				assert(early == 1);
+#else
+				assert(mem[TXW] == 1);
+#endif
+				break
 			:: else -> changed
 			fi
 		:: end > head && INLINE_OF(c0) ->
@@ -330,25 +347,15 @@ active proctype reader()
 #ifdef M_R4_TAG_ONLY
 			:: TAG_OF(c1) == TAG_OF(c0) ->
 #else
-#ifdef RELOAD
-			:: true ->
-#else
 			:: TAG_OF(c1) == TAG_OF(c0) && TAIL_OF(c1) == TAIL_OF(c0) ->
 #endif
-#endif
-				if
-				:: c0 == mem[0] ->
-#ifdef RELOAD
-					c1 = mem[1];
-					if
-					:: TAG_OF(c1) == TAG_OF(c0) -> d_step { tail = end; seg = PAYLOAD_OF(c1) }
-					:: else -> changed
-					fi
-#else
-					d_step { tail = end; seg = PAYLOAD_OF(c1) }
-#endif
-				:: c0 != mem[0]
-				fi;
+				/* the acquire; it may have more bytes by now, and nothing else */
+				d_step {
+					assert(INLINE_OF(mem[0]) == 0);
+					c0 = mem[0];
+					tail = TAIL_AT(c0, head);
+					seg = PAYLOAD_OF(c1) & 3
+				};
 #ifdef M_R4_NO_ACQUIRE
 				do
 				:: head < tail ->
@@ -362,5 +369,5 @@ active proctype reader()
 		fi;
 		d_step { c0 = 0; c1 = 0; c2 = 0; first = 0; end = 0 }
 	od;
-	assert(head == N)
+	assert(head == last)
 }

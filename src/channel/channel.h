@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A transport behind one table: moves bytes between memory that it is given and a peer. It keeps no bytes of its own.
+ *
+ * Everything about a channel happens in the proxy thread that owns it; only `accept` makes a channel for another thread,
+ * which is told of events from channel_start on. Calls return 0 or a count, or a negative errno; they never block.
+ */
+#ifndef GPUNET_CHANNEL_H
+#define GPUNET_CHANNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+struct channel;
+struct proxy_thread;
+
+/* Events. Edge-triggered: told once, until -EAGAIN was seen again. */
+#define CHANNEL_IN 1u   /* recv, or accept, may have something (also the end, or an error) */
+#define CHANNEL_OUT 2u  /* send may take something; a pending connect has ended */
+#define CHANNEL_END 4u  /* the peer will send no more: read on to the end, even after a short count */
+
+struct channel_ops {
+	const char *name; /* "tcp", "unix": what stat and errors call it */
+
+	int (*bind)(struct channel *c, const struct sockaddr *a, socklen_t n);
+	int (*listen)(struct channel *c, int backlog);
+	/* 0 or -EINPROGRESS: then CHANNEL_OUT, and connect_result gives 0, the error, or -EINPROGRESS still. */
+	int (*connect)(struct channel *c, const struct sockaddr *a, socklen_t n);
+	int (*connect_result)(struct channel *c);
+	/* The next connection, not yet started; -EAGAIN when there is none. */
+	int (*accept)(struct channel *c, struct channel **out);
+	ssize_t (*send)(struct channel *c, const struct iovec *iov, int n);
+	ssize_t (*recv)(struct channel *c, const struct iovec *iov, int n);
+	int (*shutdown)(struct channel *c, int how);
+	/* *n: in the room at `a`, out the address's length. */
+	int (*name_of)(struct channel *c, int peer, struct sockaddr *a, socklen_t *n);
+	/* Begins to tell `t` of events. Everything that `event` uses must be set. */
+	int (*start)(struct channel *c, struct proxy_thread *t);
+	/* Ends it; the memory goes when events at hand have been handled. Before start: at once. `abort`: bytes on their way to the
+	 * peer are dropped and the peer gets a reset. */
+	void (*close)(struct channel *c, int abort);
+};
+
+struct channel {
+	const struct channel_ops *ops;
+	void (*event)(struct channel *c, unsigned events);
+	void *owner;
+};
+
+#endif

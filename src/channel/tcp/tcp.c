@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "channel/tcp/tcp.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/list.h"
+#include "base/sys.h"
+#include "proxy/proxy.h"
+
+struct tcp {
+	struct channel base;
+	struct proxy_watch watch;
+	struct proxy_grave grave;
+	struct proxy_thread *t; /* NULL until started */
+	int fd;
+	int domain;
+	struct sockaddr_storage peer; /* of an accepted connection: its name even when it has gone */
+	socklen_t peer_len;
+};
+
+static const struct channel_ops tcp_ops, unix_ops;
+
+static struct tcp *tcp_of(struct channel *c)
+{
+	return list_entry(c, struct tcp, base);
+}
+
+static void on_event(struct proxy_watch *w, uint32_t e)
+{
+	struct tcp *s = list_entry(w, struct tcp, watch);
+	unsigned events = 0;
+
+	if (s->fd < 0)
+		return; /* closed earlier in this pass */
+	if (e & (EPOLLIN | EPOLLHUP | EPOLLERR | EPOLLRDHUP))
+		events |= CHANNEL_IN;
+	if (e & (EPOLLOUT | EPOLLHUP | EPOLLERR))
+		events |= CHANNEL_OUT;
+	if (e & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))
+		events |= CHANNEL_END;
+	s->base.event(&s->base, events);
+}
+
+static int wrap(int fd, int domain, struct channel **out)
+{
+	struct tcp *s = sys.alloc(sizeof(*s));
+	int one = 1;
+
+	if (!s) {
+		sys.close(fd);
+		return -ENOMEM;
+	}
+	s->base.ops = domain == AF_UNIX ? &unix_ops : &tcp_ops;
+	s->watch.fn = on_event;
+	s->fd = fd;
+	s->domain = domain;
+	if (domain != AF_UNIX)
+		(void)sys.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* slower without, not wrong */
+	*out = &s->base;
+	return 0;
+}
+
+int tcp_create(int domain, int type, int protocol, struct channel **out)
+{
+	int fd, rc, one = 1;
+
+	if (domain != AF_INET && domain != AF_INET6 && domain != AF_UNIX)
+		return -EAFNOSUPPORT;
+	if (type != SOCK_STREAM)
+		return -ESOCKTNOSUPPORT;
+	fd = sys.socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol);
+	if (fd < 0)
+		return fd;
+	if (domain != AF_UNIX) {
+		rc = sys.setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+		if (rc) {
+			sys.close(fd);
+			return rc;
+		}
+	}
+	return wrap(fd, domain, out);
+}
+
+static int tcp_bind(struct channel *c, const struct sockaddr *a, socklen_t n)
+{
+	return sys.bind(tcp_of(c)->fd, a, n);
+}
+
+static int tcp_listen(struct channel *c, int backlog)
+{
+	return sys.listen(tcp_of(c)->fd, backlog);
+}
+
+static int tcp_connect(struct channel *c, const struct sockaddr *a, socklen_t n)
+{
+	int rc = sys.connect(tcp_of(c)->fd, a, n);
+
+	return rc == -EINTR ? -EINPROGRESS : rc;
+}
+
+/* SO_ERROR tells a failure; whether a connection without one exists yet only the peer's name tells. */
+static int tcp_connect_result(struct channel *c)
+{
+	struct tcp *s = tcp_of(c);
+	struct sockaddr_storage a;
+	socklen_t n = sizeof(int), len = sizeof(a);
+	int err = 0, rc;
+
+	rc = sys.getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &err, &n);
+	if (rc || err)
+		return rc ? rc : -err;
+	rc = sys.getpeername(s->fd, (struct sockaddr *)&a, &len);
+	return rc == -ENOTCONN ? -EINPROGRESS : rc;
+}
+
+static int tcp_accept(struct channel *c, struct channel **out)
+{
+	struct tcp *s = tcp_of(c);
+	struct sockaddr_storage peer;
+	socklen_t len;
+	int fd, rc;
+
+	do {
+		len = sizeof(peer);
+		fd = sys.accept(s->fd, (struct sockaddr *)&peer, &len);
+	} while (fd == -EINTR || fd == -ECONNABORTED);
+	if (fd < 0)
+		return fd;
+	rc = wrap(fd, s->domain, out);
+	if (!rc) {
+		tcp_of(*out)->peer = peer;
+		tcp_of(*out)->peer_len = len < sizeof(peer) ? len : sizeof(peer);
+	}
+	return rc;
+}
+
+static ssize_t tcp_send(struct channel *c, const struct iovec *iov, int n)
+{
+	struct msghdr m = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
+
+	return sys.sendmsg(tcp_of(c)->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static ssize_t tcp_recv(struct channel *c, const struct iovec *iov, int n)
+{
+	struct msghdr m = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
+
+	return sys.recvmsg(tcp_of(c)->fd, &m, MSG_DONTWAIT);
+}
+
+static int tcp_shutdown(struct channel *c, int how)
+{
+	return sys.shutdown(tcp_of(c)->fd, how);
+}
+
+static int tcp_name_of(struct channel *c, int peer, struct sockaddr *a, socklen_t *n)
+{
+	struct tcp *s = tcp_of(c);
+	int rc = peer ? sys.getpeername(s->fd, a, n) : sys.getsockname(s->fd, a, n);
+
+	if (peer && rc == -ENOTCONN && s->peer_len) {
+		memcpy(a, &s->peer, s->peer_len < *n ? s->peer_len : *n);
+		*n = s->peer_len;
+		rc = 0;
+	}
+	return rc;
+}
+
+static int tcp_start(struct channel *c, struct proxy_thread *t)
+{
+	struct tcp *s = tcp_of(c);
+	int rc;
+
+	s->t = t;
+	rc = proxy_watch(t, s->fd, &s->watch);
+	if (rc)
+		s->t = NULL;
+	return rc;
+}
+
+static void grave_free(struct proxy_grave *g)
+{
+	sys.free(list_entry(g, struct tcp, grave));
+}
+
+static void tcp_close(struct channel *c, int abort)
+{
+	struct tcp *s = tcp_of(c);
+	struct linger reset = { .l_onoff = 1, .l_linger = 0 };
+
+	if (abort)
+		(void)sys.setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)); /* best effort */
+	sys.close(s->fd);
+	s->fd = -1;
+	s->grave.fn = grave_free;
+	if (s->t)
+		proxy_bury(s->t, &s->grave);
+	else
+		sys.free(s);
+}
+
+#define TCP_OPS(name_)                                                                                                 \
+	{                                                                                                              \
+		.name = name_, .bind = tcp_bind, .listen = tcp_listen, .connect = tcp_connect,                         \
+		.connect_result = tcp_connect_result, .accept = tcp_accept, .send = tcp_send, .recv = tcp_recv,        \
+		.shutdown = tcp_shutdown, .name_of = tcp_name_of, .start = tcp_start, .close = tcp_close,              \
+	}
+
+static const struct channel_ops tcp_ops = TCP_OPS("tcp");
+static const struct channel_ops unix_ops = TCP_OPS("unix");

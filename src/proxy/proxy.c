@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "proxy/internal.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+
+static void wake_event(struct proxy_watch *w, uint32_t events)
+{
+	struct proxy_thread *t = list_entry(w, struct proxy_thread, wake);
+	uint64_t n;
+
+	(void)events;
+	if (sys.read(t->wake_fd, &n, sizeof(n)) < 0)
+		return; /* somebody was woken for nothing */
+}
+
+static int thread_open(struct proxy *p, unsigned i)
+{
+	struct proxy_thread *t = &p->t[i];
+
+	t->p = p;
+	t->index = i;
+	t->epfd = sys.epoll_create();
+	if (t->epfd < 0)
+		return log_error(t->epfd, "cannot make the epoll descriptor of proxy thread %u: %s", i, strerror(-t->epfd));
+	t->wake_fd = sys.eventfd();
+	if (t->wake_fd < 0)
+		return log_error(t->wake_fd, "cannot make the event descriptor of proxy thread %u: %s", i,
+				 strerror(-t->wake_fd));
+	t->wake.fn = wake_event;
+	return proxy_watch(t, t->wake_fd, &t->wake);
+}
+
+static void thread_close(struct proxy_thread *t)
+{
+	proxy_dig(t);
+	if (t->wake_fd >= 0)
+		sys.close(t->wake_fd);
+	if (t->epfd >= 0)
+		sys.close(t->epfd);
+}
+
+/* Called by kernels of the CPU device after they have stored an entry, or moved a head (Z3). */
+static void kick(void *ctx, unsigned q)
+{
+	struct proxy *p = ctx;
+	struct proxy_thread *t = &p->t[(q & ~GNET_KICK_ROOM) % p->params.threads];
+
+	/* A read-modify-write even if only to look: it and the sleeper's exchange come in one order. */
+	if ((q & GNET_KICK_ROOM) && atomic_fetch_or(&t->mark, 0) != ASLEEP_FOR_ROOM)
+		return;
+	proxy_wake(t);
+}
+
+int proxy_open(struct proxy **out, const struct proxy_params *params)
+{
+	struct proxy *p = sys.alloc(sizeof(*p) + params->threads * sizeof(p->t[0]));
+	unsigned i;
+	int rc;
+
+	if (!p)
+		return log_error(-ENOMEM, "no memory for %u proxy threads", params->threads);
+	p->params = *params;
+	for (i = 0; i < params->threads; i++) {
+		p->t[i].epfd = p->t[i].wake_fd = -1;
+		list_init(&p->t[i].graveyard);
+	}
+	for (i = 0; i < params->threads; i++) {
+		rc = thread_open(p, i);
+		if (rc) {
+			proxy_close(p);
+			return rc;
+		}
+	}
+	p->kicks = params->platform->set_kick(params->dev, kick, p);
+	*out = p;
+	return 0;
+}
+
+void proxy_close(struct proxy *p)
+{
+	unsigned i;
+
+	if (!p)
+		return;
+	proxy_stop(p);
+	p->params.platform->set_kick(p->params.dev, NULL, NULL);
+	for (i = 0; i < p->params.threads; i++)
+		thread_close(&p->t[i]);
+	sys.free(p);
+}
+
+void proxy_on_op(struct proxy *p, unsigned op, proxy_op_fn fn, void *ctx)
+{
+	p->ops[op].fn = fn;
+	p->ops[op].ctx = ctx;
+}
+
+void proxy_set_hooks(struct proxy *p, const struct proxy_hooks *h)
+{
+	p->hooks = *h;
+}
+
+/* The library's threads take no signals: the caller's handlers run on the caller's threads. */
+static int start_threads(struct proxy *p)
+{
+	sigset_t all, old;
+	unsigned i;
+	int rc = 0;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	for (i = 0; i < p->params.threads && !rc; i++) {
+		rc = pthread_create(&p->t[i].thread, NULL, proxy_thread_main, &p->t[i]);
+		p->started += !rc;
+	}
+	if (!rc && !p->kicks) {
+		rc = pthread_create(&p->sentinel, NULL, proxy_sentinel_main, p);
+		p->sentinel_started = !rc;
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return -rc;
+}
+
+int proxy_start(struct proxy *p)
+{
+	int rc;
+
+	atomic_store(&p->stop, false);
+	rc = start_threads(p);
+	if (rc) {
+		log_error(rc, "cannot start proxy thread %u of %u: %s", p->started, p->params.threads, strerror(-rc));
+		proxy_stop(p);
+	}
+	return rc;
+}
+
+void proxy_stop(struct proxy *p)
+{
+	unsigned i;
+
+	atomic_store(&p->stop, true);
+	for (i = 0; i < p->started; i++)
+		proxy_wake(&p->t[i]);
+	for (i = 0; i < p->started; i++)
+		pthread_join(p->t[i].thread, NULL);
+	p->started = 0;
+	if (p->sentinel_started)
+		pthread_join(p->sentinel, NULL);
+	p->sentinel_started = false;
+}
+
+unsigned proxy_threads(const struct proxy *p)
+{
+	return p->params.threads;
+}
+
+struct proxy_thread *proxy_thread(struct proxy *p, unsigned i)
+{
+	return &p->t[i];
+}
+
+unsigned proxy_index(const struct proxy_thread *t)
+{
+	return t->index;
+}
+
+uint64_t proxy_now(const struct proxy_thread *t)
+{
+	return t->now;
+}
+
+void proxy_touched(struct proxy_thread *t)
+{
+	t->touched = true;
+}
+
+uint8_t *proxy_arg(struct proxy_thread *t, unsigned call)
+{
+	return call < t->p->params.n_calls ? t->p->params.calls[call].arg : NULL;
+}
+
+void proxy_reply(struct proxy_thread *t, unsigned call, unsigned tag, int64_t value)
+{
+	if (call >= t->p->params.n_calls)
+		return; /* a kernel's memory is not trusted to be sane */
+	__atomic_store_n(&t->p->params.calls[call].reply, (uint64_t)value << 16 | (tag & 0xffff), __ATOMIC_RELEASE);
+	t->touched = true;
+}
+
+int proxy_watch(struct proxy_thread *t, int fd, struct proxy_watch *w)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = w };
+	int rc;
+
+	w->t = t;
+	rc = sys.epoll_ctl(t->epfd, EPOLL_CTL_ADD, fd, &ev);
+	return rc ? log_error(rc, "cannot watch descriptor %d: %s", fd, strerror(-rc)) : 0;
+}
+
+void proxy_get_counters(struct proxy *p, struct proxy_counters *c)
+{
+	unsigned i;
+
+	memset(c, 0, sizeof(*c));
+	for (i = 0; i < p->params.threads; i++) {
+		c->entries += atomic_load_explicit(&p->t[i].entries, memory_order_relaxed);
+		c->sleeps += atomic_load_explicit(&p->t[i].sleeps, memory_order_relaxed);
+		c->wakeups += atomic_load_explicit(&p->t[i].wakeups, memory_order_relaxed);
+	}
+}
+
+bool proxy_queues_empty(struct proxy *p)
+{
+	unsigned i;
+
+	for (i = 0; i < p->params.threads; i++) {
+		uint64_t head = __atomic_load_n(&p->params.sq_head[i].pos, __ATOMIC_ACQUIRE);
+
+		if (proxy_sq_ready(&p->params, i, head))
+			return false;
+	}
+	return true;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The proxy: CPU threads that drain the kernels' submission queues and wait for descriptors. It knows no protocol: upper
+ * layers register what an entry's op does, and what else there is to do in a step.
+ *
+ * A thread is a function, proxy_step(thread, now), called in a loop: one bounded pass, which reads no clock and sleeps never;
+ * so a test can run it by hand with a clock of its own. What belongs to a thread is touched by that thread only, unless a
+ * comment says otherwise.
+ */
+#ifndef GPUNET_PROXY_H
+#define GPUNET_PROXY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gpunet/dev/abi/bus.h>
+
+#include "base/list.h"
+#include "platform/platform.h"
+
+struct proxy;
+struct proxy_thread;
+
+/* An entry, copied out of the queue. Commands: call, tag, a, b; GNET_OP_SEND: data, len. */
+struct proxy_entry {
+	unsigned op;
+	int fd;
+	unsigned len;
+	unsigned call;
+	unsigned tag;
+	uint32_t a;
+	uint64_t b;
+	uint64_t pos; /* GNET_OP_TX */
+	uint8_t data[GNET_CELLS * GNET_CELL_DATA + 8];
+};
+
+typedef void (*proxy_op_fn)(struct proxy_thread *t, const struct proxy_entry *e, void *ctx);
+
+struct proxy_hooks {
+	void *ctx;
+	/*
+	 * Does what is ready in thread `t`; returns how much was done, and lowers *next to the time at which it wants to be
+	 * called again at the latest.
+	 */
+	unsigned (*step)(struct proxy_thread *t, uint64_t now, uint64_t *next, void *ctx);
+	/* Are there sockets that wait for a kernel's head to move (docs/bus.md, Z3)? */
+	bool (*waits_for_room)(struct proxy_thread *t, void *ctx);
+	/* Has one of those heads moved? */
+	bool (*has_room)(struct proxy_thread *t, void *ctx);
+};
+
+/* A descriptor that a thread waits for, edge-triggered. `fn` runs in the thread. */
+struct proxy_watch {
+	void (*fn)(struct proxy_watch *w, uint32_t epoll_events);
+	struct proxy_thread *t;
+};
+
+struct proxy_grave {
+	struct list link;
+	void (*fn)(struct proxy_grave *g);
+};
+
+struct proxy_params {
+	unsigned threads;
+	int64_t spin_ns;      /* without work before a thread sleeps; < 0: for ever */
+	uint64_t sentinel_ns; /* how often sleeping threads are looked at if kernels cannot kick */
+	unsigned sq_log2;
+	struct gnet_sqe *sq;           /* [threads << sq_log2] */
+	struct gnet_sq_head *sq_head;  /* [threads] */
+	struct gnet_call *calls;       /* [n_calls] */
+	unsigned n_calls;
+	const struct platform_ops *platform;
+	struct platform_dev *dev;
+};
+
+struct proxy_counters {
+	uint64_t entries, sleeps, wakeups;
+};
+
+/* Makes the threads' state (epoll descriptors, event descriptors), starts none. */
+int proxy_open(struct proxy **out, const struct proxy_params *p);
+/* After proxy_stop. */
+void proxy_close(struct proxy *p);
+
+/* Before proxy_start: what `op` does. An op that nobody registered is answered -EOPNOTSUPP if it is a command. */
+void proxy_on_op(struct proxy *p, unsigned op, proxy_op_fn fn, void *ctx);
+void proxy_set_hooks(struct proxy *p, const struct proxy_hooks *h);
+
+int proxy_start(struct proxy *p);
+/* Ends and joins the threads. No-op if they do not run. */
+void proxy_stop(struct proxy *p);
+
+unsigned proxy_threads(const struct proxy *p);
+struct proxy_thread *proxy_thread(struct proxy *p, unsigned i);
+unsigned proxy_index(const struct proxy_thread *t);
+
+/* One pass; returns how much was done. *next: the latest time of the next pass (UINT64_MAX: none). */
+unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next);
+
+/* The time of the current step. */
+uint64_t proxy_now(const struct proxy_thread *t);
+
+/* Wakes a thread if it sleeps; from any thread, async-signal-safe. */
+void proxy_wake(struct proxy_thread *t);
+
+/* Answers a command. value: 48 bits, signed. An address goes to proxy_arg() first. */
+void proxy_reply(struct proxy_thread *t, unsigned call, unsigned tag, int64_t value);
+uint8_t *proxy_arg(struct proxy_thread *t, unsigned call);
+
+/* Something that kernels may wait for was stored in this step: the device is told at the step's end. */
+void proxy_touched(struct proxy_thread *t);
+
+/* Watches `fd` for EPOLLIN | EPOLLOUT | EPOLLRDHUP, edge-triggered. From any thread, once everything that fn uses is set. */
+int proxy_watch(struct proxy_thread *t, int fd, struct proxy_watch *w);
+/* Calls g->fn when the events at hand have been handled: to free what holds a watch. From t's thread, after the close. */
+void proxy_bury(struct proxy_thread *t, struct proxy_grave *g);
+
+void proxy_get_counters(struct proxy *p, struct proxy_counters *c);
+/* True if no entry waits in any queue. From any thread. */
+bool proxy_queues_empty(struct proxy *p);
+
+#endif

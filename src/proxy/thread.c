@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One pass of a proxy thread, its sleep, and the sentinel. */
+#include "proxy/internal.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+
+/* Bounds of one pass. */
+#define ENTRIES_A_PASS 64
+#define EVENTS_A_PASS 64
+
+static void dispatch(struct proxy_thread *t, const struct proxy_entry *e)
+{
+	struct proxy *p = t->p;
+
+	if (e->op < GNET_OP_COUNT && p->ops[e->op].fn)
+		p->ops[e->op].fn(t, e, p->ops[e->op].ctx);
+	else if (e->op >= GNET_OP_FIRST_COMMAND)
+		proxy_reply(t, e->call, e->tag, -EOPNOTSUPP);
+}
+
+static unsigned take_entries(struct proxy_thread *t)
+{
+	struct proxy_entry e;
+	unsigned n = 0;
+
+	while (n < ENTRIES_A_PASS && proxy_sq_take(t, &e)) {
+		dispatch(t, &e);
+		n++;
+	}
+	if (n) {
+		t->touched = true; /* kernels may wait for room in the queue */
+		atomic_fetch_add_explicit(&t->entries, n, memory_order_relaxed);
+	}
+	return n;
+}
+
+static unsigned take_events(struct proxy_thread *t, int64_t timeout_ns)
+{
+	struct epoll_event ev[EVENTS_A_PASS];
+	int n = sys.epoll_wait(t->epfd, ev, EVENTS_A_PASS, timeout_ns), i;
+
+	if (n < 0)
+		return 0; /* EINTR: the next pass looks again */
+	for (i = 0; i < n; i++) {
+		struct proxy_watch *w = ev[i].data.ptr;
+
+		w->fn(w, ev[i].events);
+	}
+	return (unsigned)n;
+}
+
+/* What was closed during this pass is freed at its end, when no event of it can be at hand any more. */
+void proxy_dig(struct proxy_thread *t)
+{
+	while (!list_empty(&t->graveyard)) {
+		struct proxy_grave *g = list_entry(t->graveyard.next, struct proxy_grave, link);
+
+		list_del(&g->link);
+		g->fn(g);
+	}
+}
+
+static void tell_device(struct proxy_thread *t)
+{
+	if (t->touched) {
+		t->touched = false;
+		t->p->params.platform->notify(t->p->params.dev);
+	}
+}
+
+unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next)
+{
+	const struct proxy_hooks *h = &t->p->hooks;
+	unsigned n;
+
+	t->now = now;
+	*next = UINT64_MAX;
+	n = take_entries(t);
+	n += take_events(t, 0);
+	if (h->step)
+		n += h->step(t, now, next, h->ctx);
+	proxy_dig(t);
+	tell_device(t);
+	return n;
+}
+
+/* ---- sleeping ---------------------------------------------------------------------------------------------------- */
+
+/* Z1, Z3: the mark is set before the last look, so that whoever stores after that look sees the mark. */
+static void sleep_until(struct proxy_thread *t, uint64_t now, uint64_t next)
+{
+	struct proxy *p = t->p;
+	const struct proxy_hooks *h = &p->hooks;
+	bool room = h->waits_for_room && h->waits_for_room(t, h->ctx);
+	int64_t timeout = next == UINT64_MAX ? -1 : next > now ? (int64_t)(next - now) : 0;
+
+	atomic_exchange(&t->mark, room ? ASLEEP_FOR_ROOM : ASLEEP);
+	if (proxy_sq_ready(&p->params, t->index, t->head) || (room && h->has_room(t, h->ctx)) ||
+	    atomic_load_explicit(&p->stop, memory_order_relaxed)) {
+		atomic_store(&t->mark, AWAKE);
+		return;
+	}
+	if (room && !p->kicks && (timeout < 0 || timeout > (int64_t)p->params.sentinel_ns))
+		timeout = (int64_t)p->params.sentinel_ns;
+	atomic_fetch_add_explicit(&t->sleeps, 1, memory_order_relaxed);
+	take_events(t, timeout);
+	atomic_exchange(&t->mark, AWAKE);
+	/* The events have set their sockets' flags; the next pass serves them. */
+	proxy_dig(t);
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+void *proxy_thread_main(void *arg)
+{
+	struct proxy_thread *t = arg;
+	struct proxy *p = t->p;
+	uint64_t last = sys.now_ns();
+
+	while (!atomic_load_explicit(&p->stop, memory_order_acquire)) {
+		uint64_t now = sys.now_ns(), next;
+
+		if (proxy_step(t, now, &next)) {
+			last = now;
+			continue;
+		}
+		if (p->params.spin_ns < 0 || now - last < (uint64_t)p->params.spin_ns)
+			relax();
+		else
+			sleep_until(t, now, next);
+	}
+	return NULL;
+}
+
+void proxy_wake(struct proxy_thread *t)
+{
+	uint64_t one = 1;
+
+	if (atomic_exchange(&t->mark, AWAKE) == AWAKE)
+		return;
+	atomic_fetch_add_explicit(&t->wakeups, 1, memory_order_relaxed);
+	if (sys.write(t->wake_fd, &one, sizeof(one)) < 0)
+		return; /* the counter is at its limit: it is readable already */
+}
+
+/* Z2: a GPU cannot wake a thread. */
+void *proxy_sentinel_main(void *arg)
+{
+	struct proxy *p = arg;
+	struct timespec ts = { (time_t)(p->params.sentinel_ns / 1000000000u), (long)(p->params.sentinel_ns % 1000000000u) };
+
+	while (!atomic_load_explicit(&p->stop, memory_order_acquire)) {
+		unsigned i;
+
+		for (i = 0; i < p->params.threads; i++) {
+			struct proxy_thread *t = &p->t[i];
+			uint64_t head = __atomic_load_n(&p->params.sq_head[i].pos, __ATOMIC_RELAXED);
+
+			if (atomic_load_explicit(&t->mark, memory_order_relaxed) != AWAKE &&
+			    proxy_sq_ready(&p->params, i, head))
+				proxy_wake(t);
+		}
+		nanosleep(&ts, NULL);
+	}
+	return NULL;
+}
+
+void proxy_bury(struct proxy_thread *t, struct proxy_grave *g)
+{
+	list_add_tail(&t->graveyard, &g->link);
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Listeners: connections go from the transport's backlog into the accept ring (docs/bus.md). */
+#include "socket/socket.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+
+/* How soon something is tried again that cannot tell when it would work. */
+#define RETRY_NS 2000000u
+
+void sock_retry(struct sock *s, uint64_t now)
+{
+	struct sock_thread *t = sock_thread_of(s);
+
+	list_del(&s->link);
+	if (list_empty(&t->retry))
+		t->retry_at = now + RETRY_NS;
+	list_add_tail(&t->retry, &s->link);
+}
+
+bool sock_accept_room(const struct sock *s)
+{
+	return s->accepted - __atomic_load_n(&s->st.bus->head, __ATOMIC_ACQUIRE) < GNET_ACCEPT_RING;
+}
+
+/* Connections have to wait in the backlog; said once, until some get through again. */
+static void short_of(struct sock *s, const char *what, uint64_t now)
+{
+	if (!s->complained)
+		log_line(LOG_WARN, "connections wait in the backlog of a listening socket: %s", what);
+	s->complained = true;
+	sock_retry(s, now);
+}
+
+static struct sock *new_connection(struct sockets *all, struct channel *ch)
+{
+	unsigned first = atomic_fetch_add_explicit(&all->next_thread, 1, memory_order_relaxed), i;
+	struct sock *s = NULL;
+
+	for (i = 0; i < all->threads && !s; i++)
+		s = sock_new(all, (first + i) % all->threads, ch);
+	return s;
+}
+
+/* Puts a connection into the ring. The cell is stored last: whoever reads it finds the socket's record as it should be. */
+static bool put(struct sock *listener, struct channel *ch)
+{
+	struct sockets *all = listener->all;
+	struct sock *s = new_connection(all, ch);
+	uint64_t p = listener->accepted;
+
+	if (!s) {
+		ch->ops->close(ch, 1);
+		return false;
+	}
+	ch->event = listener->ch->event;
+	s->state = SOCK_CONNECTED;
+	s->started = true;
+	stream_connected(&s->st, ch);
+	if (ch->ops->start(ch, sock_thread_of(s)->set.t)) {
+		sock_unnew(s);
+		return true; /* the reason is in the log; only this connection is lost */
+	}
+	sock_publish(s);
+	__atomic_store_n(&listener->st.bus->line.cell[1 + p % GNET_ACCEPT_RING],
+			 (uint64_t)(uint32_t)sock_fd(s) << 8 | GNET_ACCEPT_TAG(p), __ATOMIC_RELEASE);
+	listener->accepted = p + 1;
+	atomic_fetch_add_explicit(&all->accepted, 1, memory_order_relaxed);
+	proxy_touched(listener->st.set->t);
+	return true;
+}
+
+/* Slots that could take a connection: looked at before the backlog is asked, so that none is taken and lost. */
+static bool slot_free(struct sockets *all)
+{
+	return atomic_load_explicit(&all->open, memory_order_relaxed) < all->p.max;
+}
+
+unsigned sock_accept_step(struct sock *s, uint64_t now)
+{
+	struct channel *ch;
+	unsigned n = 0;
+	int rc;
+
+	while (s->acceptable) {
+		if (!sock_accept_room(s)) {
+			list_add_tail(&sock_thread_of(s)->full, &s->link);
+			return n;
+		}
+		if (!slot_free(s->all)) {
+			short_of(s, "all sockets of the network are open (option max_sockets)", now);
+			return n;
+		}
+		rc = s->ch->ops->accept(s->ch, &ch);
+		if (rc == -EAGAIN) {
+			s->acceptable = false;
+		} else if (rc) {
+			short_of(s, strerror(-rc), now);
+			return n;
+		} else {
+			s->complained = false;
+			n += put(s, ch);
+		}
+	}
+	return n;
+}
+
+void sock_drop_unclaimed(struct sock *s, uint64_t claimed)
+{
+	for (; claimed < s->accepted && s->accepted - claimed <= GNET_ACCEPT_RING; claimed++) {
+		uint64_t c = __atomic_load_n(&s->st.bus->line.cell[1 + claimed % GNET_ACCEPT_RING], __ATOMIC_RELAXED);
+		uint32_t slot = GNET_FD_SLOT((int)(c >> 8));
+
+		if (slot < s->all->p.max)
+			sock_order_close(&s->all->sock[slot]);
+	}
+}

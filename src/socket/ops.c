@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the entries of the submission queue do (enum gnet_op). */
+#include "socket/socket.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "channel/tcp/tcp.h"
+
+static void reply(struct proxy_thread *t, const struct proxy_entry *e, int64_t value)
+{
+	proxy_reply(t, e->call, e->tag, value);
+}
+
+static int make_socket(struct proxy_thread *t, struct sockets *all, uint32_t a)
+{
+	struct channel *ch;
+	struct sock *s;
+	int rc = tcp_create((int)(a & 0xff), (int)(a >> 8 & 0xff), (int)(a >> 16 & 0xff), &ch);
+
+	if (rc)
+		return rc;
+	s = sock_new(all, proxy_index(t), ch);
+	if (!s) {
+		ch->ops->close(ch, 0);
+		return -EMFILE;
+	}
+	sock_publish(s);
+	return sock_fd(s);
+}
+
+static void op_socket(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
+{
+	reply(t, e, make_socket(t, ctx, e->a));
+}
+
+static void op_send(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
+{
+	struct sock *s = sock_find(t, ctx, e->fd);
+
+	if (s)
+		stream_send(&s->st, e->data, e->len);
+}
+
+static void op_tx(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
+{
+	struct sock *s = sock_find(t, ctx, e->fd);
+
+	if (s)
+		stream_tail(&s->st, e->pos);
+}
+
+static void op_cancel(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
+{
+	struct sock *s = sock_find(t, ctx, e->fd);
+
+	if (s)
+		sock_cancel(s);
+}
+
+/* Copies a command's address out of memory that a kernel may go on writing: its length, or -EINVAL. */
+static int take_addr(struct proxy_thread *t, const struct proxy_entry *e, struct sockaddr_storage *a)
+{
+	const uint8_t *arg = proxy_arg(t, e->call);
+
+	if (!arg || e->a < sizeof(a->ss_family) || e->a > sizeof(*a))
+		return -EINVAL;
+	memset(a, 0, sizeof(*a));
+	memcpy(a, arg, e->a);
+	return (int)e->a;
+}
+
+static int bind_to(struct proxy_thread *t, const struct proxy_entry *e, struct sock *s)
+{
+	struct sockaddr_storage a;
+	int n = take_addr(t, e, &a);
+
+	return n < 0 ? n : s->ch->ops->bind(s->ch, (struct sockaddr *)&a, (socklen_t)n);
+}
+
+/* Answers itself, later. */
+static void op_connect(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
+{
+	struct sock *s = sock_find(t, ctx, e->fd);
+	struct sockaddr_storage a;
+	int n = take_addr(t, e, &a), rc = n < 0 ? n : 0;
+
+	if (!s || s->cancelled)
+		rc = -EBADF;
+	else if (s->state == SOCK_CONNECTING)
+		rc = -EALREADY;
+	else if (s->state != SOCK_NEW)
+		rc = -EISCONN;
+	if (rc)
+		reply(t, e, rc);
+	else
+		sock_connect(s, e->call, e->tag, (struct sockaddr *)&a, (socklen_t)n);
+}
+
+static int64_t name_of(struct proxy_thread *t, const struct proxy_entry *e, struct sock *s)
+{
+	struct sockaddr_storage a;
+	socklen_t n = sizeof(a);
+	uint8_t *arg = proxy_arg(t, e->call);
+	int rc = s->ch->ops->name_of(s->ch, e->op == GNET_OP_GETPEERNAME, (struct sockaddr *)&a, &n);
+
+	if (rc || !arg)
+		return rc ? rc : -EINVAL;
+	memcpy(arg, &a, n < sizeof(a) ? n : sizeof(a));
+	return n;
+}
+
+static int64_t run_command(struct proxy_thread *t, const struct proxy_entry *e, struct sock *s)
+{
+	switch (e->op) {
+	case GNET_OP_BIND:
+		return bind_to(t, e, s);
+	case GNET_OP_LISTEN:
+		return sock_listen(s, e->b > INT32_MAX ? INT32_MAX : (int)e->b);
+	case GNET_OP_SHUTDOWN:
+		return s->state == SOCK_CONNECTED ? stream_shutdown(&s->st, (int)e->a) : -ENOTCONN;
+	case GNET_OP_TX_ATTACH:
+		return s->state == SOCK_CONNECTED ? stream_attach_tx(&s->st) : -ENOTCONN;
+	case GNET_OP_CLOSE:
+		sock_close(s, e->b);
+		return 0;
+	default:
+		return name_of(t, e, s);
+	}
+}
+
+static void op_command(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
+{
+	struct sock *s = sock_find(t, ctx, e->fd);
+
+	reply(t, e, s ? run_command(t, e, s) : -EBADF);
+}
+
+void sock_register_ops(struct sockets *all)
+{
+	static const unsigned commands[] = { GNET_OP_BIND,	  GNET_OP_LISTEN,      GNET_OP_SHUTDOWN, GNET_OP_TX_ATTACH,
+					     GNET_OP_CLOSE, GNET_OP_GETSOCKNAME, GNET_OP_GETPEERNAME };
+	struct proxy *p = all->p.proxy;
+	unsigned i;
+
+	proxy_on_op(p, GNET_OP_SOCKET, op_socket, all);
+	proxy_on_op(p, GNET_OP_SEND, op_send, all);
+	proxy_on_op(p, GNET_OP_TX, op_tx, all);
+	proxy_on_op(p, GNET_OP_CANCEL, op_cancel, all);
+	proxy_on_op(p, GNET_OP_CONNECT, op_connect, all);
+	for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+		proxy_on_op(p, commands[i], op_command, all);
+}

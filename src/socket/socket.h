@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * BSD semantics over streams and channels: the table of sockets, their states, and what the kernels' commands do. A socket
+ * belongs to the proxy thread with index slot % threads; only that thread touches it, from the moment its descriptor is
+ * published until its slot is free again.
+ */
+#ifndef GPUNET_SOCKET_H
+#define GPUNET_SOCKET_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "channel/channel.h"
+#include "proxy/proxy.h"
+#include "stream/slab.h"
+#include "stream/stream.h"
+
+enum sock_state { SOCK_NEW, SOCK_CONNECTING, SOCK_CONNECTED, SOCK_LISTENING, SOCK_CLOSED };
+
+struct sock {
+	struct stream st;
+	struct sockets *all;
+	struct channel *ch;
+	_Atomic int fd; /* 0: the slot is free, or its socket is not published yet */
+	uint32_t slot;
+	unsigned gen;
+	enum sock_state state;
+	bool started;   /* the channel tells of events */
+	bool cancelled; /* the kernel closes: no connect any more */
+
+	/* connecting */
+	unsigned call, tag;
+	struct sockaddr_storage addr; /* a UNIX listener's backlog is full: to be tried again */
+	socklen_t addr_len;
+
+	/* listening */
+	bool acceptable;   /* accept may have something */
+	bool complained;   /* said that connections have to wait */
+	uint64_t accepted; /* put into the accept ring */
+
+	struct list link;  /* in sock_thread.ready, .full or .retry */
+	struct list order; /* in sock_thread.orders */
+};
+
+/* What belongs to one proxy thread. */
+struct sock_thread {
+	struct sockets *all;
+	struct stream_set set;
+	struct list ready; /* listeners with something to do */
+	struct list full;  /* listeners whose ring is full */
+	struct list retry; /* to be tried again at retry_at: connects, and listeners short of something */
+	uint64_t retry_at;
+
+	pthread_mutex_t lock; /* of what other threads may do: */
+	uint32_t *free;       /* free slots, first freed first used */
+	uint32_t free_head, free_count, free_size;
+	struct list orders;   /* sockets that another thread wants closed */
+	_Atomic bool ordered;
+};
+
+struct sockets_params {
+	uint32_t max;
+	struct gnet_sock_bus *bus; /* [max] */
+	struct slab *slab;
+	struct proxy *proxy;
+	uint64_t linger_ns;
+};
+
+struct sockets {
+	struct sockets_params p;
+	unsigned threads;
+	_Atomic uint32_t next_thread; /* of the next accepted connection */
+	_Atomic uint64_t open, accepted;
+	_Atomic bool close_all;
+	struct sock *sock;     /* [max] */
+	struct sock_thread *t; /* [threads] */
+};
+
+/* Makes the table and registers its ops and hooks with the proxy, which does not run yet. */
+int sockets_init(struct sockets *all, const struct sockets_params *p);
+/* The proxy has stopped. Drops what is left. */
+void sockets_fini(struct sockets *all);
+
+/* Has every thread close its sockets; those with unsent bytes linger. Returns at once. */
+void sockets_close_all(struct sockets *all);
+/* Bytes that kernels handed over and the transports have not taken, or closed sockets still there? */
+bool sockets_unsent(struct sockets *all);
+
+/* ---- table.c ---- */
+
+/* A free slot of a thread, made a new socket of a channel, not yet published: NULL if there is none. Any thread. */
+struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch);
+void sock_publish(struct sock *s);
+/* Takes back what sock_new gave and nobody has seen. */
+void sock_unnew(struct sock *s);
+/* The thread's socket with this descriptor, or NULL. */
+struct sock *sock_find(struct proxy_thread *t, struct sockets *all, int fd);
+struct sock_thread *sock_thread_of(const struct sock *s);
+int sock_fd(const struct sock *s);
+
+/* ---- state.c ---- */
+
+int sock_listen(struct sock *s, int backlog);
+/* Answers the call when the result is known. */
+void sock_connect(struct sock *s, unsigned call, unsigned tag, const struct sockaddr *a, socklen_t n);
+void sock_cancel(struct sock *s);
+/* claimed: connections that kernels took from a listener. */
+void sock_close(struct sock *s, uint64_t claimed);
+/* From another thread: the owner closes it. */
+void sock_order_close(struct sock *s);
+
+/* ---- accept.c ---- */
+
+/* Takes connections while there is room in the ring; how many. */
+unsigned sock_accept_step(struct sock *s, uint64_t now);
+bool sock_accept_room(const struct sock *s);
+/* Closes the connections in the ring that no kernel has claimed. */
+void sock_drop_unclaimed(struct sock *s, uint64_t claimed);
+
+/* Puts the socket on the list of those to be tried again soon. */
+void sock_retry(struct sock *s, uint64_t now);
+
+/* ---- ops.c ---- */
+
+void sock_register_ops(struct sockets *all);
+
+#endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The states of a socket: listening, connecting, connected, closed. */
+#include "socket/socket.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void on_event(struct channel *c, unsigned events);
+
+/* Has the channel tell of events, once. */
+static int start(struct sock *s)
+{
+	int rc;
+
+	if (s->started)
+		return 0;
+	s->ch->event = on_event;
+	rc = s->ch->ops->start(s->ch, s->st.set->t);
+	s->started = !rc;
+	return rc;
+}
+
+static void answer_connect(struct sock *s, int rc)
+{
+	if (rc) {
+		s->state = SOCK_NEW;
+	} else {
+		s->state = SOCK_CONNECTED;
+		stream_connected(&s->st, s->ch);
+		stream_event(&s->st, CHANNEL_IN | CHANNEL_OUT);
+	}
+	proxy_reply(s->st.set->t, s->call, s->tag, rc);
+}
+
+static void on_event(struct channel *c, unsigned events)
+{
+	struct sock *s = c->owner;
+	int rc;
+
+	if (s->state == SOCK_CONNECTED || s->state == SOCK_CLOSED) {
+		stream_event(&s->st, events);
+	} else if (s->state == SOCK_LISTENING) {
+		s->acceptable = true;
+		if (list_empty(&s->link))
+			list_add_tail(&sock_thread_of(s)->ready, &s->link);
+	} else if (s->state == SOCK_CONNECTING && !s->addr_len && (events & CHANNEL_OUT)) {
+		rc = c->ops->connect_result(c);
+		if (rc == -EINPROGRESS)
+			return;
+		answer_connect(s, rc);
+		if (!rc)
+			stream_event(&s->st, events);
+	}
+}
+
+int sock_listen(struct sock *s, int backlog)
+{
+	int rc;
+
+	if (s->state != SOCK_NEW && s->state != SOCK_LISTENING)
+		return -EINVAL;
+	rc = s->ch->ops->listen(s->ch, backlog);
+	if (!rc)
+		rc = start(s);
+	if (rc || s->state == SOCK_LISTENING)
+		return rc;
+	s->state = SOCK_LISTENING;
+	s->acceptable = true;
+	list_add_tail(&sock_thread_of(s)->ready, &s->link);
+	return 0;
+}
+
+void sock_connect(struct sock *s, unsigned call, unsigned tag, const struct sockaddr *a, socklen_t n)
+{
+	int rc;
+
+	s->call = call;
+	s->tag = tag;
+	s->state = SOCK_CONNECTING;
+	rc = s->ch->ops->connect(s->ch, a, n);
+	if (rc == -EAGAIN && a->sa_family == AF_UNIX) {
+		/* The listener's backlog is full; nobody tells when it is not. */
+		if (a != (struct sockaddr *)&s->addr)
+			memcpy(&s->addr, a, n);
+		s->addr_len = n;
+		sock_retry(s, proxy_now(s->st.set->t));
+		return;
+	}
+	s->addr_len = 0;
+	if (!rc || rc == -EINPROGRESS) {
+		int err = start(s);
+
+		if (err)
+			rc = err;
+	}
+	if (rc != -EINPROGRESS)
+		answer_connect(s, rc);
+}
+
+void sock_cancel(struct sock *s)
+{
+	s->cancelled = true;
+	if (s->state != SOCK_CONNECTING)
+		return;
+	list_del(&s->link);
+	s->addr_len = 0;
+	answer_connect(s, -EBADF);
+}
+
+void sock_close(struct sock *s, uint64_t claimed)
+{
+	enum sock_state was = s->state;
+
+	list_del(&s->link);
+	if (was == SOCK_CONNECTING)
+		proxy_reply(s->st.set->t, s->call, s->tag, -EBADF);
+	s->state = SOCK_CLOSED;
+	if (was == SOCK_LISTENING)
+		sock_drop_unclaimed(s, claimed);
+	if (was != SOCK_CONNECTED)
+		s->ch->ops->close(s->ch, 0);
+	stream_close(&s->st); /* a stream without a channel is gone at once */
+}
+
+void sock_order_close(struct sock *s)
+{
+	struct sock_thread *t = sock_thread_of(s);
+
+	pthread_mutex_lock(&t->lock);
+	if (list_empty(&s->order))
+		list_add_tail(&t->orders, &s->order);
+	atomic_store_explicit(&t->ordered, true, memory_order_release);
+	pthread_mutex_unlock(&t->lock);
+	proxy_wake(t->set.t);
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The table of sockets: slots, descriptors, start and end. */
+#include "socket/socket.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+
+struct sock_thread *sock_thread_of(const struct sock *s)
+{
+	return &s->all->t[s->slot % s->all->threads];
+}
+
+int sock_fd(const struct sock *s)
+{
+	return GNET_FD(s->slot, s->gen);
+}
+
+static void slot_free(struct sock_thread *t, uint32_t slot)
+{
+	pthread_mutex_lock(&t->lock);
+	t->free[(t->free_head + t->free_count) % t->free_size] = slot;
+	t->free_count++;
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* A stream has given everything back. */
+static void gone(struct stream *st)
+{
+	struct sock *s = list_entry(st, struct sock, st);
+
+	atomic_store_explicit(&s->fd, 0, memory_order_relaxed);
+	s->state = SOCK_CLOSED;
+	s->ch = NULL;
+	list_del(&s->link);
+	atomic_fetch_sub(&s->all->open, 1);
+	slot_free(sock_thread_of(s), s->slot);
+}
+
+struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch)
+{
+	struct sock_thread *t = &all->t[thread];
+	struct sock *s = NULL;
+	unsigned gen;
+
+	pthread_mutex_lock(&t->lock);
+	if (t->free_count) {
+		s = &all->sock[t->free[t->free_head]];
+		s->slot = t->free[t->free_head];
+		t->free_head = (t->free_head + 1) % t->free_size;
+		t->free_count--;
+	}
+	pthread_mutex_unlock(&t->lock);
+	if (!s)
+		return NULL;
+	gen = s->gen == GNET_GEN_MAX ? 1 : s->gen + 1;
+	stream_init(&s->st, &t->set, &all->p.bus[s->slot], gone);
+	s->all = all;
+	s->gen = gen;
+	s->ch = ch;
+	s->state = SOCK_NEW;
+	s->started = s->cancelled = s->acceptable = s->complained = false;
+	s->accepted = 0;
+	list_init(&s->link);
+	list_init(&s->order);
+	ch->owner = s;
+	atomic_fetch_add(&all->open, 1);
+	return s;
+}
+
+void sock_publish(struct sock *s)
+{
+	atomic_store_explicit(&s->fd, sock_fd(s), memory_order_release);
+}
+
+void sock_unnew(struct sock *s)
+{
+	s->ch->ops->close(s->ch, 1);
+	gone(&s->st);
+}
+
+struct sock *sock_find(struct proxy_thread *t, struct sockets *all, int fd)
+{
+	uint32_t slot = GNET_FD_SLOT(fd);
+	struct sock *s;
+
+	if (slot >= all->p.max || slot % all->threads != proxy_index(t))
+		return NULL;
+	s = &all->sock[slot];
+	return fd && atomic_load_explicit(&s->fd, memory_order_acquire) == fd && s->state != SOCK_CLOSED ? s : NULL;
+}
+
+/* ---- hooks of the proxy ------------------------------------------------------------------------------------------------ */
+
+static void run_orders(struct sock_thread *t)
+{
+	struct list todo;
+
+	if (!atomic_load_explicit(&t->ordered, memory_order_acquire))
+		return;
+	list_init(&todo);
+	pthread_mutex_lock(&t->lock);
+	atomic_store_explicit(&t->ordered, false, memory_order_relaxed);
+	list_take(&t->orders, &todo);
+	pthread_mutex_unlock(&t->lock);
+	while (!list_empty(&todo)) {
+		struct sock *s = list_entry(todo.next, struct sock, order);
+
+		list_del(&s->order);
+		sock_close(s, s->accepted);
+	}
+}
+
+static void close_own(struct sockets *all, unsigned thread)
+{
+	uint32_t i;
+
+	for (i = thread; i < all->p.max; i += all->threads) {
+		struct sock *s = &all->sock[i];
+
+		if (atomic_load_explicit(&s->fd, memory_order_acquire) && s->state != SOCK_CLOSED)
+			sock_close(s, s->state == SOCK_LISTENING ? __atomic_load_n(&s->st.bus->head, __ATOMIC_ACQUIRE) : 0);
+	}
+}
+
+static unsigned run_listeners(struct sock_thread *t, uint64_t now)
+{
+	struct list todo, *l, *next;
+	unsigned n = 0;
+
+	for (l = t->full.next; l != &t->full; l = next) {
+		struct sock *s = list_entry(l, struct sock, link);
+
+		next = l->next;
+		if (sock_accept_room(s)) {
+			list_del(l);
+			list_add_tail(&t->ready, l);
+		}
+	}
+	list_init(&todo);
+	list_take(&t->ready, &todo);
+	while (!list_empty(&todo)) {
+		struct sock *s = list_entry(todo.next, struct sock, link);
+
+		list_del(&s->link);
+		n += sock_accept_step(s, now);
+	}
+	return n;
+}
+
+static void run_retries(struct sock_thread *t, uint64_t now, uint64_t *next)
+{
+	struct list todo;
+
+	if (list_empty(&t->retry))
+		return;
+	if (now >= t->retry_at) {
+		list_init(&todo);
+		list_take(&t->retry, &todo);
+		while (!list_empty(&todo)) {
+			struct sock *s = list_entry(todo.next, struct sock, link);
+
+			list_del(&s->link);
+			if (s->state == SOCK_LISTENING)
+				list_add_tail(&t->ready, &s->link);
+			else if (s->state == SOCK_CONNECTING)
+				sock_connect(s, s->call, s->tag, (struct sockaddr *)&s->addr, s->addr_len);
+		}
+	}
+	if (!list_empty(&t->retry) && t->retry_at < *next)
+		*next = t->retry_at;
+	if (!list_empty(&t->ready))
+		*next = now;
+}
+
+static unsigned step(struct proxy_thread *pt, uint64_t now, uint64_t *next, void *ctx)
+{
+	struct sockets *all = ctx;
+	struct sock_thread *t = &all->t[proxy_index(pt)];
+	unsigned n;
+
+	run_orders(t);
+	if (atomic_load_explicit(&all->close_all, memory_order_acquire))
+		close_own(all, proxy_index(pt));
+	n = run_listeners(t, now);
+	n += stream_set_step(&t->set, now, next);
+	run_retries(t, now, next);
+	return n;
+}
+
+static bool waits_for_room(struct proxy_thread *pt, void *ctx)
+{
+	struct sock_thread *t = &((struct sockets *)ctx)->t[proxy_index(pt)];
+
+	return !list_empty(&t->full) || stream_set_waits(&t->set);
+}
+
+static bool has_room(struct proxy_thread *pt, void *ctx)
+{
+	struct sock_thread *t = &((struct sockets *)ctx)->t[proxy_index(pt)];
+	struct list *l;
+
+	for (l = t->full.next; l != &t->full; l = l->next) {
+		if (sock_accept_room(list_entry(l, struct sock, link)))
+			return true;
+	}
+	return stream_set_has_room(&t->set);
+}
+
+/* ---- start and end ------------------------------------------------------------------------------------------------------ */
+
+static int thread_init(struct sockets *all, unsigned i)
+{
+	struct sock_thread *t = &all->t[i];
+	uint32_t slot;
+
+	t->all = all;
+	stream_set_init(&t->set, proxy_thread(all->p.proxy, i), all->p.slab, all->p.linger_ns);
+	list_init(&t->ready);
+	list_init(&t->full);
+	list_init(&t->retry);
+	list_init(&t->orders);
+	t->free_size = all->p.max / all->threads + 1;
+	t->free = sys.alloc(t->free_size * sizeof(*t->free));
+	if (!t->free)
+		return -ENOMEM;
+	pthread_mutex_init(&t->lock, NULL);
+	for (slot = i; slot < all->p.max; slot += all->threads)
+		t->free[t->free_count++] = slot;
+	return 0;
+}
+
+int sockets_init(struct sockets *all, const struct sockets_params *p)
+{
+	const struct proxy_hooks hooks = {
+		.ctx = all, .step = step, .waits_for_room = waits_for_room, .has_room = has_room
+	};
+	unsigned i;
+	int rc = 0;
+
+	memset(all, 0, sizeof(*all));
+	all->p = *p;
+	all->threads = proxy_threads(p->proxy);
+	all->sock = sys.alloc(p->max * sizeof(*all->sock));
+	all->t = sys.alloc(all->threads * sizeof(*all->t));
+	if (!all->sock || !all->t)
+		rc = -ENOMEM;
+	for (i = 0; i < all->threads && !rc; i++)
+		rc = thread_init(all, i);
+	if (rc) {
+		sockets_fini(all);
+		return log_error(rc, "no memory for a table of %u sockets (option max_sockets)", p->max);
+	}
+	sock_register_ops(all);
+	proxy_set_hooks(p->proxy, &hooks);
+	return 0;
+}
+
+void sockets_fini(struct sockets *all)
+{
+	uint32_t i;
+
+	for (i = 0; all->sock && i < all->p.max; i++) {
+		struct sock *s = &all->sock[i];
+
+		if (!s->ch)
+			continue;
+		if (s->state != SOCK_CONNECTED)
+			s->ch->ops->close(s->ch, 0);
+		stream_abort(&s->st);
+	}
+	for (i = 0; all->t && i < all->threads; i++) {
+		if (!all->t[i].free)
+			continue;
+		pthread_mutex_destroy(&all->t[i].lock);
+		sys.free(all->t[i].free);
+	}
+	sys.free(all->t);
+	sys.free(all->sock);
+	all->t = NULL;
+	all->sock = NULL;
+}
+
+void sockets_close_all(struct sockets *all)
+{
+	unsigned i;
+
+	atomic_store_explicit(&all->close_all, true, memory_order_release);
+	for (i = 0; i < all->threads; i++)
+		proxy_wake(proxy_thread(all->p.proxy, i));
+}
+
+bool sockets_unsent(struct sockets *all)
+{
+	unsigned i;
+
+	for (i = 0; i < all->threads; i++) {
+		if (atomic_load(&all->t[i].set.unsent))
+			return true;
+	}
+	return false;
+}

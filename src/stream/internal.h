@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef GPUNET_STREAM_INTERNAL_H
+#define GPUNET_STREAM_INTERNAL_H
+
+#include "stream/stream.h"
+
+/* Queues the stream for the next pass. */
+void stream_run(struct stream *s);
+
+/* One bounded receive and one send; how much was done. After tx_step the stream may be gone. */
+unsigned stream_rx_step(struct stream *s);
+unsigned stream_tx_step(struct stream *s);
+
+/* The channel failed: both directions end. */
+void stream_fail(struct stream *s, int err);
+void stream_rx_release(struct stream *s);
+
+#endif

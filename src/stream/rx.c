@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Receive: from the channel into the ring, and into the status line (docs/bus.md, rules R). */
+#include "stream/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* The most that one receive takes: small enough that the kernel copies while the proxy receives on. */
+#define RX_CHUNK (64u * 1024u)
+/* How many streams are looked at for a segment to take back. */
+#define RECLAIM_SCAN 64
+
+static uint64_t seg_size(const struct stream *s)
+{
+	return UINT64_C(1) << s->set->slab->seg_log2;
+}
+
+/* ---- the status line ------------------------------------------------------------------------------------------------ */
+
+static void put_cell(struct stream *s, unsigned i, uint64_t v)
+{
+	__atomic_store_n(&s->bus->line.cell[i], v, __ATOMIC_RELAXED);
+}
+
+static void put_cell0(struct stream *s, uint64_t v)
+{
+	s->cell0 = v;
+	__atomic_store_n(&s->bus->line.cell[0], v, __ATOMIC_RELEASE);
+	proxy_touched(s->set->t);
+}
+
+static uint64_t cell0(uint64_t flags, uint64_t n_inline, uint64_t tail, uint64_t tag)
+{
+	return (tail & GNET_LINE_TAIL_MASK) << GNET_LINE_TAIL_SHIFT | n_inline << GNET_LINE_INLINE_SHIFT |
+	       flags << GNET_LINE_FLAGS_SHIFT | tag;
+}
+
+/* R1: all cells with the next inline tag. `data` has at least 7 readable bytes more than n. */
+static void publish_inline(struct stream *s, const uint8_t *data, unsigned n)
+{
+	unsigned i;
+
+	s->tag_inline = s->tag_inline == GNET_LINE_TAG_INLINE_LAST ? GNET_LINE_TAG_INLINE_FIRST : s->tag_inline + 1;
+	for (i = 1; i < GNET_CELLS; i++) {
+		uint64_t v = 0;
+
+		if ((i - 1) * GNET_CELL_DATA < n)
+			memcpy(&v, data + (size_t)(i - 1) * GNET_CELL_DATA, GNET_CELL_DATA);
+		put_cell(s, i, v << 8 | s->tag_inline);
+	}
+	put_cell0(s, cell0(0, n, s->rx_tail, s->tag_inline));
+}
+
+/* R2: the bytes up to rx_tail are in the ring. */
+static void publish_ring(struct stream *s)
+{
+	s->tag_ring = s->tag_ring == GNET_LINE_TAG_RING_LAST ? GNET_LINE_TAG_RING_FIRST : s->tag_ring + 1;
+	put_cell(s, 1,
+		 (s->rx_tail & 0xffffff) << GNET_LINE_TAIL24_SHIFT | (uint64_t)(uint32_t)s->rx_seg << GNET_LINE_SEG_SHIFT |
+			 s->tag_ring);
+	put_cell0(s, cell0(0, 0, s->rx_tail, s->tag_ring));
+}
+
+/* R3 */
+static void publish_flags(struct stream *s, uint64_t flags)
+{
+	put_cell0(s, s->cell0 | flags << GNET_LINE_FLAGS_SHIFT);
+}
+
+/* ---- segments --------------------------------------------------------------------------------------------------------- */
+
+void stream_rx_release(struct stream *s)
+{
+	if (s->rx_seg < 0)
+		return;
+	list_del(&s->attached_link);
+	slab_put(s->set->slab, s->rx_seg);
+	s->rx_seg = -1;
+}
+
+/* R7: takes the segment of a stream whose reader has consumed everything. */
+static bool reclaim(struct stream_set *set)
+{
+	struct list *l = set->attached.next;
+	unsigned i;
+
+	for (i = 0; i < RECLAIM_SCAN && l != &set->attached; i++, l = l->next) {
+		struct stream *s = list_entry(l, struct stream, attached_link);
+
+		if (__atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE) != s->rx_tail)
+			continue;
+		stream_rx_release(s);
+		return true;
+	}
+	return false;
+}
+
+/* Gives the stream a segment and puts the unread bytes of the private copy at their place in it. */
+static bool attach(struct stream *s, uint64_t unread)
+{
+	uint64_t i, mask = seg_size(s) - 1;
+	int seg = slab_get(s->set->slab);
+	uint8_t *ring;
+
+	if (seg < 0 && reclaim(s->set))
+		seg = slab_get(s->set->slab);
+	if (seg < 0)
+		return false;
+	s->rx_seg = seg;
+	list_add_tail(&s->set->attached, &s->attached_link);
+	ring = slab_at(s->set->slab, seg);
+	for (i = 0; i < unread; i++) {
+		uint64_t in = s->cell0 >> GNET_LINE_INLINE_SHIFT & 0x7f;
+
+		ring[(s->rx_tail - unread + i) & mask] = s->rx_mini[in - unread + i];
+	}
+	return true;
+}
+
+/* ---- receiving ------------------------------------------------------------------------------------------------------- */
+
+static void wait_for_room(struct stream *s, uint64_t head)
+{
+	s->rx_seen = head;
+	if (list_empty(&s->wait_link))
+		list_add_tail(&s->set->waiters, &s->wait_link);
+}
+
+static void finish(struct stream *s, int err)
+{
+	s->rx_done = true;
+	s->readable = false;
+	if (err)
+		stream_fail(s, err);
+	publish_flags(s, s->err ? GNET_LINE_ERR : GNET_LINE_EOF);
+}
+
+/* What a receive gave, other than bytes. */
+static void no_bytes(struct stream *s, ssize_t rc)
+{
+	if (rc == -EAGAIN || rc == -ENOMEM || rc == -ENOBUFS)
+		s->readable = false; /* short of memory: the next event tries again */
+	else if (rc == -EINTR)
+		stream_run(s);
+	else
+		finish(s, (int)-rc);
+}
+
+/* Into the private copy: the reader has consumed everything and there is no segment. */
+static unsigned receive_mini(struct stream *s)
+{
+	struct iovec v = { s->rx_mini, GNET_INLINE_MAX };
+	ssize_t n = s->ch->ops->recv(s->ch, &v, 1);
+
+	if (n <= 0) {
+		no_bytes(s, n);
+		return 0;
+	}
+	s->rx_tail += (uint64_t)n;
+	publish_inline(s, s->rx_mini, (unsigned)n);
+	if ((size_t)n < GNET_INLINE_MAX && !s->rx_end)
+		s->readable = false;
+	else
+		stream_run(s);
+	return (unsigned)n;
+}
+
+static void publish_received(struct stream *s, uint64_t from, uint64_t n, uint64_t unread)
+{
+	uint64_t mask = seg_size(s) - 1, i;
+	const uint8_t *ring = slab_at(s->set->slab, s->rx_seg);
+
+	s->rx_tail = from + n;
+	if (unread || n > GNET_INLINE_MAX) {
+		publish_ring(s);
+		return;
+	}
+	for (i = 0; i < n; i++)
+		s->rx_mini[i] = ring[(from + i) & mask];
+	publish_inline(s, s->rx_mini, (unsigned)n);
+}
+
+static unsigned receive_ring(struct stream *s, uint64_t head)
+{
+	uint64_t size = seg_size(s), unread = s->rx_tail - head, room = size - unread, off = s->rx_tail & (size - 1);
+	uint8_t *ring = slab_at(s->set->slab, s->rx_seg);
+	uint64_t want = room < RX_CHUNK ? room : RX_CHUNK, first = want < size - off ? want : size - off;
+	struct iovec v[2] = { { ring + off, first }, { ring, want - first } };
+	ssize_t n;
+
+	if (!room) {
+		wait_for_room(s, head);
+		return 0;
+	}
+	n = s->ch->ops->recv(s->ch, v, want > first ? 2 : 1);
+	if (n <= 0) {
+		no_bytes(s, n);
+		return 0;
+	}
+	publish_received(s, s->rx_tail, (uint64_t)n, unread);
+	if ((uint64_t)n < want && !s->rx_end)
+		s->readable = false;
+	else
+		stream_run(s);
+	return (unsigned)n;
+}
+
+unsigned stream_rx_step(struct stream *s)
+{
+	uint64_t head, unread, most = s->rx_seg >= 0 ? seg_size(s) : GNET_INLINE_MAX;
+	unsigned n;
+
+	if (!s->readable || s->rx_done || s->closing)
+		return 0;
+	head = __atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE);
+	unread = s->rx_tail - head;
+	if (unread > most) {
+		finish(s, EIO); /* a kernel wrote where it should not */
+		return 1;
+	}
+	if (s->rx_seg < 0 && unread && !attach(s, unread)) {
+		wait_for_room(s, head);
+		return 0;
+	}
+	n = s->rx_seg < 0 ? receive_mini(s) : receive_ring(s, head);
+	if (n)
+		atomic_fetch_add_explicit(&s->set->bytes_in, n, memory_order_relaxed);
+	return n;
+}

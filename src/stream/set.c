@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which streams of a proxy thread have something to do. */
+#include "stream/internal.h"
+
+void stream_set_init(struct stream_set *set, struct proxy_thread *t, struct slab *slab, uint64_t linger_ns)
+{
+	set->t = t;
+	set->slab = slab;
+	set->linger_ns = linger_ns;
+	list_init(&set->run);
+	list_init(&set->waiters);
+	list_init(&set->attached);
+	list_init(&set->closing);
+	set->bytes_in = set->bytes_out = set->unsent = 0;
+}
+
+void stream_run(struct stream *s)
+{
+	if (list_empty(&s->run_link))
+		list_add_tail(&s->set->run, &s->run_link);
+}
+
+static bool head_moved(const struct stream *s)
+{
+	return __atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE) != s->rx_seen;
+}
+
+static unsigned wake_waiters(struct stream_set *set)
+{
+	struct list *l, *next;
+	unsigned n = 0;
+
+	for (l = set->waiters.next; l != &set->waiters; l = next) {
+		struct stream *s = list_entry(l, struct stream, wait_link);
+
+		next = l->next;
+		if (!head_moved(s))
+			continue;
+		list_del(&s->wait_link);
+		stream_run(s);
+		n++;
+	}
+	return n;
+}
+
+/* Closed streams in the order of their deadlines, for all linger equally long. */
+static void end_lingering(struct stream_set *set, uint64_t now, uint64_t *next)
+{
+	while (!list_empty(&set->closing)) {
+		struct stream *s = list_entry(set->closing.next, struct stream, closing_link);
+
+		if (s->deadline > now) {
+			if (s->deadline < *next)
+				*next = s->deadline;
+			return;
+		}
+		stream_abort(s);
+	}
+}
+
+unsigned stream_set_step(struct stream_set *set, uint64_t now, uint64_t *next)
+{
+	struct list todo;
+	unsigned n = wake_waiters(set);
+
+	list_init(&todo);
+	list_take(&set->run, &todo);
+	while (!list_empty(&todo)) {
+		struct stream *s = list_entry(todo.next, struct stream, run_link);
+
+		list_del(&s->run_link);
+		n += stream_rx_step(s);
+		n += stream_tx_step(s); /* the stream may be gone now */
+	}
+	end_lingering(set, now, next);
+	if (!list_empty(&set->run))
+		*next = now;
+	return n;
+}
+
+bool stream_set_waits(const struct stream_set *set)
+{
+	return !list_empty(&set->waiters);
+}
+
+bool stream_set_has_room(const struct stream_set *set)
+{
+	const struct list *l;
+
+	for (l = set->waiters.next; l != &set->waiters; l = l->next) {
+		if (head_moved(list_entry(l, struct stream, wait_link)))
+			return true;
+	}
+	return false;
+}

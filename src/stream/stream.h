@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ordered bytes between a kernel's rings and a channel: the proxy's half of docs/bus.md, rules R and T. A stream belongs to
+ * one proxy thread, and everything here happens in it.
+ */
+#ifndef GPUNET_STREAM_H
+#define GPUNET_STREAM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <gpunet/dev/abi/bus.h>
+
+#include "base/list.h"
+#include "channel/channel.h"
+#include "proxy/proxy.h"
+#include "stream/slab.h"
+
+/* The streams of one proxy thread. */
+struct stream_set {
+	struct proxy_thread *t;
+	struct slab *slab;
+	uint64_t linger_ns;
+	struct list run;      /* have something to do now */
+	struct list waiters;  /* wait for the kernel's head to move */
+	struct list attached; /* have a receive segment, longest held first */
+	struct list closing;  /* closed by the kernel, bytes still to send */
+	_Atomic uint64_t bytes_in, bytes_out;
+	_Atomic uint64_t unsent; /* streams with unsent bytes */
+};
+
+struct stream {
+	struct stream_set *set;
+	struct channel *ch;
+	struct gnet_sock_bus *bus;
+	/* Called when a closed stream has given everything back; may reuse the stream's memory. */
+	void (*gone)(struct stream *s);
+	struct list run_link, wait_link, attached_link, closing_link;
+
+	/* receive */
+	uint64_t rx_tail;  /* published */
+	uint64_t rx_seen;  /* the kernel's head when the stream began to wait */
+	uint64_t cell0;    /* as published */
+	int rx_seg;        /* -1: none */
+	uint8_t tag_inline, tag_ring;
+	bool readable;     /* recv may have something */
+	bool rx_end;       /* the peer sends no more: a short count is not the last word */
+	bool rx_done;      /* end or error published */
+	uint8_t rx_mini[GNET_INLINE_MAX + 7]; /* unconsumed bytes of a stream without a segment; position rx_tail ends it */
+
+	/* send */
+	uint64_t tx_tail; /* handed over by the kernel */
+	uint64_t tx_head; /* given to the channel */
+	int tx_seg;       /* -1: none */
+	uint8_t *tx_mini; /* GNET_MINI_BYTES, while there is no segment */
+	bool writable;
+	bool tx_dead;     /* an error: nothing will be sent any more */
+	bool shut_wr;     /* shut down when everything is sent */
+	bool closing;
+	bool counted;     /* in set->unsent */
+	uint64_t deadline;
+	int err;          /* errno of the channel, 0: none */
+};
+
+void stream_set_init(struct stream_set *set, struct proxy_thread *t, struct slab *slab, uint64_t linger_ns);
+/* The hooks of proxy.h. */
+unsigned stream_set_step(struct stream_set *set, uint64_t now, uint64_t *next);
+bool stream_set_waits(const struct stream_set *set);
+bool stream_set_has_room(const struct stream_set *set);
+
+/* Before the descriptor is given out; from any thread. Resets the shared record. */
+void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus *bus, void (*gone)(struct stream *));
+/* The channel is connected: bytes may flow. */
+void stream_connected(struct stream *s, struct channel *ch);
+/* The channel told of events (channel.h). */
+void stream_event(struct stream *s, unsigned events);
+
+/* GNET_OP_SEND and GNET_OP_TX. */
+void stream_send(struct stream *s, const uint8_t *data, unsigned n);
+void stream_tail(struct stream *s, uint64_t tail48);
+/* GNET_OP_TX_ATTACH: the segment's number or -ENOBUFS. */
+int stream_attach_tx(struct stream *s);
+int stream_shutdown(struct stream *s, int how);
+/* The kernel has let go of the socket. Goes on sending until the linger time is over, then calls gone(). */
+void stream_close(struct stream *s);
+/* Gives everything back now; unsent bytes are dropped. Calls gone(). */
+void stream_abort(struct stream *s);
+
+#endif

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Send: from the kernel's entries and ring into the channel (docs/bus.md, rules T), and the stream's end. */
+#include "stream/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+
+static uint64_t tx_size(const struct stream *s)
+{
+	return s->tx_seg >= 0 ? UINT64_C(1) << s->set->slab->seg_log2 : GNET_MINI_BYTES;
+}
+
+static uint8_t *tx_buf(const struct stream *s)
+{
+	return s->tx_seg >= 0 ? slab_at(s->set->slab, s->tx_seg) : s->tx_mini;
+}
+
+/* T4 */
+static void publish_txw(struct stream *s)
+{
+	uint64_t v = (s->tx_head & GNET_TXW_POS_MASK) | (uint64_t)(unsigned)s->err << GNET_TXW_ERR_SHIFT;
+
+	__atomic_store_n(&s->bus->txw, v, __ATOMIC_RELEASE);
+	proxy_touched(s->set->t);
+}
+
+static void count_unsent(struct stream *s)
+{
+	bool unsent = s->closing || (!s->tx_dead && s->tx_head != s->tx_tail);
+
+	if (unsent == s->counted)
+		return;
+	s->counted = unsent;
+	if (unsent)
+		atomic_fetch_add(&s->set->unsent, 1);
+	else
+		atomic_fetch_sub(&s->set->unsent, 1);
+}
+
+void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus *bus, void (*gone)(struct stream *))
+{
+	unsigned i;
+
+	memset(s, 0, sizeof(*s));
+	s->set = set;
+	s->bus = bus;
+	s->gone = gone;
+	s->rx_seg = s->tx_seg = -1;
+	s->tag_inline = GNET_LINE_TAG_INLINE_FIRST;
+	s->tag_ring = GNET_LINE_TAG_RING_FIRST;
+	list_init(&s->run_link);
+	list_init(&s->wait_link);
+	list_init(&s->attached_link);
+	list_init(&s->closing_link);
+	for (i = 0; i < GNET_CELLS; i++)
+		__atomic_store_n(&bus->line.cell[i], 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&bus->txw, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&bus->head, 0, __ATOMIC_RELAXED);
+}
+
+void stream_connected(struct stream *s, struct channel *ch)
+{
+	s->ch = ch;
+	s->readable = s->writable = true;
+}
+
+void stream_event(struct stream *s, unsigned events)
+{
+	if (events & CHANNEL_IN)
+		s->readable = true;
+	if (events & CHANNEL_END)
+		s->rx_end = true;
+	if (events & CHANNEL_OUT)
+		s->writable = true;
+	stream_run(s);
+}
+
+void stream_fail(struct stream *s, int err)
+{
+	if (!s->err)
+		s->err = err > 255 ? EIO : err;
+	s->tx_dead = true;
+	/* Bytes that arrived before the error are the reader's: read on to the end. */
+	s->readable = s->rx_end = true;
+	publish_txw(s);
+	count_unsent(s);
+	stream_run(s);
+}
+
+/* ---- what kernels hand over ------------------------------------------------------------------------------------------ */
+
+/* Room for n more bytes behind the tail? A kernel that keeps the rules never sends more. */
+static bool fits(struct stream *s, uint64_t n)
+{
+	if (s->tx_tail - s->tx_head + n <= tx_size(s))
+		return true;
+	if (!s->tx_dead)
+		stream_fail(s, EIO);
+	return false;
+}
+
+void stream_send(struct stream *s, const uint8_t *data, unsigned n)
+{
+	uint64_t size = tx_size(s), off = s->tx_tail & (size - 1), first = n < size - off ? n : size - off;
+
+	if (!s->ch || s->shut_wr || s->closing || !n || !fits(s, n))
+		return;
+	if (s->tx_seg < 0 && !s->tx_mini) {
+		s->tx_mini = sys.alloc(GNET_MINI_BYTES);
+		if (!s->tx_mini) {
+			stream_fail(s, ENOMEM);
+			return;
+		}
+	}
+	memcpy(tx_buf(s) + off, data, first);
+	memcpy(tx_buf(s), data + first, n - first);
+	s->tx_tail += n;
+	count_unsent(s);
+	stream_run(s);
+}
+
+void stream_tail(struct stream *s, uint64_t tail48)
+{
+	uint64_t n = (tail48 - s->tx_tail) & GNET_TXW_POS_MASK;
+
+	if (!s->ch || s->tx_seg < 0 || s->shut_wr || s->closing || !fits(s, n))
+		return;
+	s->tx_tail += n;
+	count_unsent(s);
+	stream_run(s);
+}
+
+int stream_attach_tx(struct stream *s)
+{
+	uint64_t pos, size = UINT64_C(1) << s->set->slab->seg_log2;
+	int seg;
+
+	if (s->tx_seg >= 0)
+		return s->tx_seg;
+	seg = slab_get(s->set->slab);
+	if (seg < 0)
+		return seg;
+	for (pos = s->tx_head; pos != s->tx_tail; pos++)
+		slab_at(s->set->slab, seg)[pos & (size - 1)] = s->tx_mini[pos & (GNET_MINI_BYTES - 1)];
+	sys.free(s->tx_mini);
+	s->tx_mini = NULL;
+	s->tx_seg = seg;
+	return seg;
+}
+
+/* ---- sending --------------------------------------------------------------------------------------------------------- */
+
+static unsigned send_some(struct stream *s)
+{
+	uint64_t size = tx_size(s), n = s->tx_tail - s->tx_head, off = s->tx_head & (size - 1);
+	uint64_t first = n < size - off ? n : size - off;
+	struct iovec v[2] = { { tx_buf(s) + off, first }, { tx_buf(s), n - first } };
+	ssize_t rc = s->ch->ops->send(s->ch, v, n > first ? 2 : 1);
+
+	if (rc == -EAGAIN || rc == -ENOBUFS || rc == -ENOMEM) {
+		s->writable = false; /* short of memory: the next event tries again */
+		return 0;
+	}
+	if (rc == -EINTR) {
+		stream_run(s);
+		return 0;
+	}
+	if (rc < 0) {
+		stream_fail(s, (int)-rc);
+		return 1;
+	}
+	s->tx_head += (uint64_t)rc;
+	publish_txw(s);
+	atomic_fetch_add_explicit(&s->set->bytes_out, (uint64_t)rc, memory_order_relaxed);
+	stream_run(s);
+	return (unsigned)rc;
+}
+
+static void shut_wr(struct stream *s)
+{
+	int rc = s->ch->ops->shutdown(s->ch, SHUT_WR);
+
+	s->shut_wr = false;
+	s->tx_dead = true;
+	if (rc && rc != -ENOTCONN)
+		log_line(LOG_DEBUG, "shutdown of a sent-out stream: %s", strerror(-rc));
+}
+
+unsigned stream_tx_step(struct stream *s)
+{
+	unsigned n = 0;
+
+	if (!s->ch)
+		return 0;
+	if (!s->tx_dead && s->writable && s->tx_head != s->tx_tail)
+		n = send_some(s);
+	if (s->shut_wr && !s->tx_dead && s->tx_head == s->tx_tail)
+		shut_wr(s);
+	if (s->closing && (s->tx_dead || s->tx_head == s->tx_tail))
+		stream_abort(s);
+	else
+		count_unsent(s);
+	return n;
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------------------- */
+
+int stream_shutdown(struct stream *s, int how)
+{
+	int rc = 0;
+
+	if (!s->ch)
+		return -ENOTCONN;
+	if (how != SHUT_WR) {
+		rc = s->ch->ops->shutdown(s->ch, SHUT_RD);
+		s->readable = s->rx_end = true;
+	}
+	if (how != SHUT_RD)
+		s->shut_wr = true;
+	stream_run(s);
+	return rc == -ENOTCONN ? 0 : rc; /* the peer was faster */
+}
+
+void stream_close(struct stream *s)
+{
+	stream_rx_release(s);
+	list_del(&s->wait_link);
+	if (!s->ch || s->tx_dead || s->tx_head == s->tx_tail) {
+		stream_abort(s);
+		return;
+	}
+	s->closing = true;
+	s->deadline = proxy_now(s->set->t) + s->set->linger_ns;
+	list_add_tail(&s->set->closing, &s->closing_link);
+	count_unsent(s);
+	stream_run(s);
+}
+
+void stream_abort(struct stream *s)
+{
+	bool lost = s->ch && !s->tx_dead && s->tx_head != s->tx_tail;
+
+	if (lost)
+		log_line(LOG_NOTE, "closing a socket with %llu unsent bytes: the peer took none for linger_ms",
+			 (unsigned long long)(s->tx_tail - s->tx_head));
+	s->closing = false;
+	s->tx_dead = true;
+	count_unsent(s);
+	stream_rx_release(s);
+	list_del(&s->wait_link);
+	list_del(&s->run_link);
+	list_del(&s->closing_link);
+	if (s->tx_seg >= 0)
+		slab_put(s->set->slab, s->tx_seg);
+	s->tx_seg = -1;
+	sys.free(s->tx_mini);
+	s->tx_mini = NULL;
+	if (s->ch)
+		s->ch->ops->close(s->ch, lost);
+	s->ch = NULL;
+	s->gone(s);
+}

@@ -267,7 +267,7 @@ void sockets_fini(struct sockets *all)
 
 		if (!s->ch)
 			continue;
-		if (s->state != SOCK_CONNECTED)
+		if (!s->st.ch)
 			s->ch->ops->close(s->ch, 0);
 		stream_abort(&s->st);
 	}

@@ -40,7 +40,7 @@ static void publish_inline(struct stream *s, const uint8_t *data, unsigned n)
 {
 	unsigned i;
 
-	s->tag_inline = s->tag_inline == GNET_LINE_TAG_INLINE_LAST ? GNET_LINE_TAG_INLINE_FIRST : s->tag_inline + 1;
+	s->tag_inline = s->tag_inline == GNET_LINE_TAG_INLINE_LAST ? GNET_LINE_TAG_INLINE_FIRST : s->tag_inline + 1u;
 	for (i = 1; i < GNET_CELLS; i++) {
 		uint64_t v = 0;
 
@@ -54,7 +54,7 @@ static void publish_inline(struct stream *s, const uint8_t *data, unsigned n)
 /* R2: the bytes up to rx_tail are in the ring. */
 static void publish_ring(struct stream *s)
 {
-	s->tag_ring = s->tag_ring == GNET_LINE_TAG_RING_LAST ? GNET_LINE_TAG_RING_FIRST : s->tag_ring + 1;
+	s->tag_ring = s->tag_ring == GNET_LINE_TAG_RING_LAST ? GNET_LINE_TAG_RING_FIRST : s->tag_ring + 1u;
 	put_cell(s, 1,
 		 (s->rx_tail & 0xffffff) << GNET_LINE_TAIL24_SHIFT | (uint64_t)(uint32_t)s->rx_seg << GNET_LINE_SEG_SHIFT |
 			 s->tag_ring);

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What this machine has of what a user may need. */
+#include "socket/net.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/sys.h"
+
+struct report {
+	int (*fn)(const struct gpunet_check *c, void *arg);
+	void *arg;
+	int rc;
+};
+
+static void tell(struct report *r, const char *name, enum gpunet_status status, const char *detail, const char *remedy)
+{
+	struct gpunet_check c = { name, status, detail, remedy };
+
+	if (!r->rc)
+		r->rc = r->fn(&c, r->arg);
+}
+
+static void check_device(struct report *r, const struct platform_ops *p, const char *name, bool optional)
+{
+	struct platform_params pp = { .size = sizeof(pp) };
+	struct platform_info info;
+	struct platform_dev *dev;
+	char why[320] = "", detail[512];
+	int n = p->count(why, sizeof(why)), rc;
+
+	if (n <= 0) {
+		tell(r, name, GPUNET_MISSING, why, optional ? "not needed: kernels run on the CPU device" : "");
+		return;
+	}
+	rc = p->open(0, &pp, &dev);
+	if (rc) {
+		tell(r, name, GPUNET_LIMITED, "a device is there but cannot be opened", strerror(-rc));
+		return;
+	}
+	if (!p->info(dev, &info)) {
+		snprintf(detail, sizeof(detail), "%d: %s; %s", n, info.name, info.detail);
+		tell(r, name, GPUNET_OK, detail, "");
+		if (info.lazy_loading >= 0)
+			tell(r, "cuda module loading", GPUNET_OK, info.lazy_loading ? "lazy" : "eager",
+			     info.lazy_loading ? "load kernels with GPUNET_PREPARE before one is resident" : "");
+	}
+	p->close(dev);
+}
+
+static void check_memlock(struct report *r)
+{
+	struct rlimit l;
+	char detail[96];
+
+	if (getrlimit(RLIMIT_MEMLOCK, &l))
+		return;
+	if (l.rlim_cur == RLIM_INFINITY) {
+		tell(r, "pinned memory limit", GPUNET_OK, "unlimited", "");
+		return;
+	}
+	snprintf(detail, sizeof(detail), "RLIMIT_MEMLOCK is %llu KiB", (unsigned long long)l.rlim_cur >> 10);
+	tell(r, "pinned memory limit", GPUNET_OK, detail, "RDMA will need more: ulimit -l unlimited");
+}
+
+static void check_files(struct report *r)
+{
+	struct rlimit l;
+	char detail[96];
+
+	if (getrlimit(RLIMIT_NOFILE, &l))
+		return;
+	snprintf(detail, sizeof(detail), "RLIMIT_NOFILE is %llu (one a socket)", (unsigned long long)l.rlim_cur);
+	tell(r, "open files limit", l.rlim_cur < 1024 ? GPUNET_LIMITED : GPUNET_OK, detail,
+	     l.rlim_cur < 1024 ? "raise it with ulimit -n" : "");
+}
+
+static void check_transport(struct report *r, const char *name, int domain)
+{
+	int fd = sys.socket(domain, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0) {
+		tell(r, name, GPUNET_MISSING, strerror(-fd), "the kernel or a sandbox forbids sockets of this kind");
+		return;
+	}
+	sys.close(fd);
+	tell(r, name, GPUNET_OK, "sockets of the kernel, by the proxy", "");
+}
+
+int gpunet_doctor(int (*fn)(const struct gpunet_check *c, void *arg), void *arg)
+{
+	struct report r = { fn, arg, 0 };
+
+	check_device(&r, &platform_cpu, "cpu device", false);
+	check_device(&r, &platform_cuda, "cuda device", true);
+	check_memlock(&r);
+	check_files(&r);
+	check_transport(&r, "transport tcp (IPv4)", AF_INET);
+	check_transport(&r, "transport tcp (IPv6)", AF_INET6);
+	check_transport(&r, "transport unix", AF_UNIX);
+	tell(&r, "transport rdma", GPUNET_NOT_BUILT, "not part of this version", "");
+	return r.rc;
+}

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The host API: include/gpunet/gpunet.h. */
+#include "socket/net.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+
+/* ---- choosing a device ------------------------------------------------------------------------------------------------ */
+
+static const struct platform_ops *platform_named(const char *name, size_t n)
+{
+	unsigned i;
+
+	for (i = 0; platform_all[i]; i++) {
+		if (strlen(platform_all[i]->name) == n && !strncmp(platform_all[i]->name, name, n))
+			return platform_all[i];
+	}
+	return NULL;
+}
+
+static int choose_auto(const struct platform_ops **ops, char *why, size_t why_size)
+{
+	char missing[256];
+	unsigned i;
+	int n;
+
+	why[0] = 0;
+	for (i = 0; platform_all[i]; i++) {
+		n = platform_all[i]->count(missing, sizeof(missing));
+		if (n > 0) {
+			*ops = platform_all[i];
+			return 0;
+		}
+		snprintf(why, why_size, "%s: %s", platform_all[i]->name, missing);
+	}
+	return -ENODEV;
+}
+
+int net_choose(const char *name, const struct platform_ops **ops, int *ordinal, char *why, size_t why_size)
+{
+	const char *colon = strchr(name, ':');
+	size_t len = colon ? (size_t)(colon - name) : strlen(name);
+	char *end;
+	long n = 0;
+	int have;
+
+	*ordinal = 0;
+	if (!strcmp(name, "auto"))
+		return choose_auto(ops, why, why_size);
+	*ops = platform_named(name, len);
+	if (colon)
+		n = strtol(colon + 1, &end, 10);
+	if (!*ops || (colon && (end == colon + 1 || *end || n < 0 || n > 1023))) {
+		snprintf(why, why_size, "there is no device \"%s\": use auto, cpu, cuda or cuda:N", name);
+		return -EINVAL;
+	}
+	have = (*ops)->count(why, why_size);
+	if (have <= 0)
+		return -ENODEV;
+	if (n >= have) {
+		snprintf(why, why_size, "device %s: there %s only %d of that kind", name, have == 1 ? "is" : "are", have);
+		return -ENODEV;
+	}
+	*ordinal = (int)n;
+	return 0;
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------------------------- */
+
+static unsigned log2_of(uint64_t v)
+{
+	return 63u - (unsigned)__builtin_clzll(v);
+}
+
+static uint64_t segments(const struct gpunet_options *o)
+{
+	return o->slab_bytes / o->segment_bytes;
+}
+
+static void lay_out(struct gpunet *g)
+{
+	const struct gpunet_options *o = &g->opt;
+	struct net_layout *at = &g->at;
+
+	at->ctl = 0;
+	at->sq_head = at->ctl + sizeof(struct gnet_ctl);
+	at->sq = at->sq_head + o->proxy_threads * sizeof(struct gnet_sq_head);
+	at->calls = at->sq + (size_t)o->proxy_threads * o->queue_entries * sizeof(struct gnet_sqe);
+	at->bus = at->calls + o->calls * sizeof(struct gnet_call);
+	at->end = at->bus + (size_t)o->max_sockets * sizeof(struct gnet_sock_bus);
+}
+
+static int allocate(struct gpunet *g)
+{
+	const struct platform_ops *p = g->platform;
+	const struct gpunet_options *o = &g->opt;
+	int rc;
+
+	lay_out(g);
+	rc = p->host_alloc(g->dev, g->at.end, &g->shared);
+	if (!rc)
+		rc = p->host_alloc(g->dev, segments(o) * o->segment_bytes, &g->slab_mem);
+	if (!rc)
+		rc = p->dev_alloc(g->dev, sizeof(struct gnet), &g->net_mem);
+	if (!rc)
+		rc = p->dev_alloc(g->dev, o->max_sockets * sizeof(struct gnet_sock), &g->socks);
+	if (!rc)
+		rc = p->dev_alloc(g->dev, o->proxy_threads * sizeof(struct gnet_sq_dev), &g->sqd);
+	if (!rc)
+		rc = p->dev_alloc(g->dev, (o->calls / 64 + o->calls) * sizeof(uint64_t), &g->calls);
+	return rc;
+}
+
+static void *shared_host(const struct gpunet *g, size_t off)
+{
+	return (char *)g->shared.host + off;
+}
+
+static void *shared_dev(const struct gpunet *g, size_t off)
+{
+	return (char *)g->shared.dev + off;
+}
+
+/* Writes the handle that kernels get. */
+static int write_handle(struct gpunet *g)
+{
+	struct gnet n = {
+		.magic = GNET_MAGIC,
+		.version = GNET_ABI_VERSION,
+		.size = sizeof(n),
+		.max_socks = g->opt.max_sockets,
+		.n_queues = g->opt.proxy_threads,
+		.sq_log2 = log2_of(g->opt.queue_entries),
+		.n_calls = g->opt.calls,
+		.seg_log2 = log2_of(g->opt.segment_bytes),
+		.ctl = shared_dev(g, g->at.ctl),
+		.bus = shared_dev(g, g->at.bus),
+		.sq = shared_dev(g, g->at.sq),
+		.sq_head = shared_dev(g, g->at.sq_head),
+		.calls = shared_dev(g, g->at.calls),
+		.slab = g->slab_mem.dev,
+		.socks = g->socks.dev,
+		.sqd = g->sqd.dev,
+		.call_map = g->calls.dev,
+		.call_tag = (uint64_t *)g->calls.dev + g->opt.calls / 64,
+		.cpu_dev = g->dev,
+	};
+
+	return g->platform->dev_write(g->dev, &g->net_mem, 0, &n, sizeof(n));
+}
+
+/* ---- open and close -------------------------------------------------------------------------------------------------------- */
+
+static int open_device(struct gpunet *g)
+{
+	struct platform_params pp = { .size = sizeof(pp), .cpu_blocks = g->opt.cpu_blocks, .cpu_seed = g->opt.cpu_seed };
+	char why[320] = "";
+	int ordinal, rc;
+
+	rc = net_choose(g->opt.device, &g->platform, &ordinal, why, sizeof(why));
+	if (rc)
+		return log_error(rc, "%s", why);
+	options_for_device(&g->opt, strcmp(g->platform->name, "cpu") != 0);
+	return g->platform->open(ordinal, &pp, &g->dev);
+}
+
+static int open_proxy(struct gpunet *g)
+{
+	const struct proxy_params pp = {
+		.threads = g->opt.proxy_threads,
+		.spin_ns = g->opt.spin_us < 0 ? -1 : (int64_t)g->opt.spin_us * 1000,
+		.sentinel_ns = (uint64_t)g->opt.sentinel_us * 1000,
+		.sq_log2 = log2_of(g->opt.queue_entries),
+		.sq = shared_host(g, g->at.sq),
+		.sq_head = shared_host(g, g->at.sq_head),
+		.calls = shared_host(g, g->at.calls),
+		.n_calls = g->opt.calls,
+		.platform = g->platform,
+		.dev = g->dev,
+	};
+
+	return proxy_open(&g->proxy, &pp);
+}
+
+static int open_sockets(struct gpunet *g)
+{
+	const struct sockets_params sp = {
+		.max = g->opt.max_sockets,
+		.bus = shared_host(g, g->at.bus),
+		.slab = &g->slab,
+		.proxy = g->proxy,
+		.linger_ns = (uint64_t)g->opt.linger_ms * 1000000u,
+	};
+	int rc = slab_init(&g->slab, g->slab_mem.host, log2_of(g->opt.segment_bytes), (uint32_t)segments(&g->opt));
+
+	if (rc)
+		return log_error(rc, "no memory for the slab's list of segments");
+	g->slab_ready = true;
+	rc = sockets_init(&g->sockets, &sp);
+	g->sockets_ready = !rc;
+	return rc;
+}
+
+/* Frees whatever open has made. No kernel is resident. */
+static void destroy(struct gpunet *g)
+{
+	struct platform_mem *host[] = { &g->shared, &g->slab_mem };
+	struct platform_mem *dev[] = { &g->net_mem, &g->socks, &g->sqd, &g->calls };
+	unsigned i;
+
+	if (g->proxy)
+		proxy_stop(g->proxy);
+	if (g->sockets_ready)
+		sockets_fini(&g->sockets);
+	if (g->slab_ready)
+		slab_fini(&g->slab);
+	proxy_close(g->proxy);
+	for (i = 0; i < 2; i++) {
+		if (host[i]->host)
+			g->platform->host_free(g->dev, host[i]);
+	}
+	for (i = 0; i < 4; i++) {
+		if (dev[i]->dev)
+			g->platform->dev_free(g->dev, dev[i]);
+	}
+	if (g->dev)
+		g->platform->close(g->dev);
+	sys.free(g);
+}
+
+int gpunet_open(gpunet_t **out, const struct gpunet_options *opt)
+{
+	struct gpunet *g;
+	int rc;
+
+	if (!out)
+		return log_error(-EINVAL, "gpunet_open needs a place for the network");
+	g = sys.alloc(sizeof(*g));
+	if (!g)
+		return log_error(-ENOMEM, "no memory for a network");
+	rc = options_complete(&g->opt, opt);
+	if (!rc)
+		rc = open_device(g);
+	if (!rc)
+		rc = allocate(g);
+	if (!rc)
+		rc = write_handle(g);
+	if (!rc)
+		rc = open_proxy(g);
+	if (!rc)
+		rc = open_sockets(g);
+	if (!rc)
+		rc = proxy_start(g->proxy);
+	if (rc) {
+		destroy(g);
+		return rc;
+	}
+	*out = g;
+	return 0;
+}
+
+void gpunet_abort(gpunet_t *g)
+{
+	struct gnet_ctl *ctl = shared_host(g, g->at.ctl);
+
+	__atomic_store_n(&ctl->stop, ECANCELED, __ATOMIC_RELEASE);
+	g->platform->notify(g->dev);
+}
+
+/* Waits, in small steps, until nothing is unsent: 0 or -ETIMEDOUT. */
+static int wait_sent(struct gpunet *g, uint64_t timeout_ns)
+{
+	const struct timespec ms = { 0, 1000000 };
+	uint64_t end = sys.now_ns() + timeout_ns;
+
+	while (!proxy_queues_empty(g->proxy) || sockets_unsent(&g->sockets)) {
+		if (sys.now_ns() >= end)
+			return -ETIMEDOUT;
+		nanosleep(&ms, NULL);
+	}
+	return 0;
+}
+
+int gpunet_drain(gpunet_t *g, unsigned timeout_ms)
+{
+	return wait_sent(g, (uint64_t)timeout_ms * 1000000u);
+}
+
+int gpunet_sync(gpunet_t *g, unsigned timeout_ms)
+{
+	return g->platform->sync(g->dev, (uint64_t)timeout_ms * 1000000u);
+}
+
+/* Closes what kernels left open and waits until its bytes are sent and it is gone. */
+static void close_sockets(struct gpunet *g, uint64_t timeout_ns)
+{
+	const struct timespec ms = { 0, 1000000 };
+	uint64_t end = sys.now_ns() + timeout_ns;
+
+	(void)wait_sent(g, timeout_ns);
+	sockets_close_all(&g->sockets);
+	while (atomic_load(&g->sockets.open) && sys.now_ns() < end)
+		nanosleep(&ms, NULL);
+}
+
+int gpunet_close(gpunet_t *g, unsigned timeout_ms)
+{
+	uint64_t timeout = (uint64_t)timeout_ms * 1000000u, start = sys.now_ns(), used;
+	int rc;
+
+	if (!g)
+		return 0;
+	gpunet_abort(g);
+	rc = g->platform->sync(g->dev, timeout);
+	if (rc == -ETIMEDOUT)
+		return log_error(-EBUSY,
+				 "cannot close the network: a kernel is still resident after %u ms; end it and close again",
+				 timeout_ms);
+	used = sys.now_ns() - start;
+	close_sockets(g, used < timeout ? timeout - used : 0);
+	destroy(g);
+	return 0;
+}
+
+/* ---- the rest -------------------------------------------------------------------------------------------------------------- */
+
+struct gnet *gpunet_device(gpunet_t *g)
+{
+	return g->net_mem.dev;
+}
+
+int gpunet_launch_cpu(gpunet_t *g, void (*entry)(void *args), const struct gpunet_grid *grid, const void *args,
+		      size_t args_size)
+{
+	const struct platform_grid pg = {
+		.grid = { grid->grid_x ? grid->grid_x : 1, grid->grid_y ? grid->grid_y : 1, grid->grid_z ? grid->grid_z : 1 },
+		.block = { grid->block_x ? grid->block_x : 1, grid->block_y ? grid->block_y : 1,
+			   grid->block_z ? grid->block_z : 1 },
+		.shared = grid->shared,
+	};
+
+	return g->platform->launch(g->dev, entry, &pg, args, args_size);
+}
+
+void *gpunet_stream(gpunet_t *g)
+{
+	return g->platform->stream(g->dev);
+}
+
+const char *gpunet_device_kind(gpunet_t *g)
+{
+	return g->platform->name;
+}
+
+int gpunet_get_stats(gpunet_t *g, struct gpunet_stats *s)
+{
+	struct gpunet_stats all = { .size = sizeof(all) };
+	struct proxy_counters c;
+	size_t size = s->size;
+	unsigned i;
+
+	if (size < offsetof(struct gpunet_stats, accepted))
+		return log_error(-EINVAL, "struct gpunet_stats has size %zu: set it to sizeof(struct gpunet_stats)", size);
+	proxy_get_counters(g->proxy, &c);
+	all.sockets = atomic_load(&g->sockets.open);
+	all.accepted = atomic_load(&g->sockets.accepted);
+	for (i = 0; i < g->sockets.threads; i++) {
+		all.bytes_received += atomic_load(&g->sockets.t[i].set.bytes_in);
+		all.bytes_sent += atomic_load(&g->sockets.t[i].set.bytes_out);
+	}
+	all.commands = c.entries;
+	all.sleeps = c.sleeps;
+	all.wakeups = c.wakeups;
+	all.slab_segments = segments(&g->opt);
+	all.slab_segments_used = slab_used(&g->slab);
+	all.pinned_bytes = g->shared.mapped + g->slab_mem.mapped;
+	all.size = size < sizeof(all) ? size : sizeof(all);
+	memcpy(s, &all, all.size);
+	return 0;
+}
+
+const char *gpunet_last_error(void)
+{
+	return log_last();
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A network: device, pinned memory, proxy, sockets; behind include/gpunet/gpunet.h. */
+#ifndef GPUNET_SOCKET_NET_H
+#define GPUNET_SOCKET_NET_H
+
+#include <gpunet/dev/abi/net.h>
+#include <gpunet/gpunet.h>
+
+#include "platform/platform.h"
+#include "proxy/proxy.h"
+#include "socket/socket.h"
+#include "stream/slab.h"
+
+/* Where each part lies in the one mapping that is shared with the device (bytes from its start). */
+struct net_layout {
+	size_t ctl, sq_head, sq, calls, bus, end;
+};
+
+struct gpunet {
+	struct gpunet_options opt; /* complete: no member is "default" */
+	const struct platform_ops *platform;
+	struct platform_dev *dev;
+	struct platform_mem shared, slab_mem;          /* host memory */
+	struct platform_mem net_mem, socks, sqd, calls; /* device memory */
+	struct net_layout at;
+	struct slab slab;
+	bool slab_ready;
+	struct proxy *proxy;
+	struct sockets sockets;
+	bool sockets_ready;
+};
+
+/* options.c: fills *out from *opt (may be NULL), the environment and the defaults; checks ranges. */
+int options_complete(struct gpunet_options *out, const struct gpunet_options *opt);
+/* Defaults that depend on the device: spin_us. */
+void options_for_device(struct gpunet_options *o, int is_gpu);
+
+/* net.c, for doctor.c: the device that `name` ("auto", "cpu", "cuda", "cuda:N") means, and why. */
+int net_choose(const char *name, const struct platform_ops **ops, int *ordinal, char *why, size_t why_size);
+
+#endif

@@ -12,31 +12,32 @@
 /* Changes whenever a layout or a rule of dev/abi/ changes. */
 #define GNET_ABI_VERSION 1u
 
-/* A socket as kernels see it. Words that several blocks touch are 64-bit atomics of device scope (dev/order.h). */
+/* A socket as kernels see it. `life` is all that several blocks touch at once: one atomic enters and takes a direction. */
 struct gnet_sock {
-	uint64_t life;    /* generation 32 | closing 1 | users 31; generation 0: no socket */
-	uint64_t flags;   /* GNET_F_* */
-	uint64_t rx_lock; /* 1: a call holds the receive side (or accept) */
-	uint64_t tx_lock; /* 1: a call holds the send side */
-	/* Receive side, under rx_lock. */
+	uint64_t life; /* generation 32 | GNET_L_* | users 16; generation 0: no socket */
+	uint64_t pad0[3];
+	/* Receive side, under GNET_L_RX. */
 	uint64_t rx_head; /* consumed: bytes, or connections of a listener */
 	uint64_t rx_tail; /* known to have arrived in the ring; no more than the truth */
 	uint64_t rx_seg;  /* segment in which the bytes up to rx_tail lie */
-	/* Send side, under tx_lock. */
-	uint64_t tx_tail; /* handed to the proxy */
-	uint64_t tx_head; /* known to be free; no more than the truth */
-	uint64_t tx_seg;  /* send segment + 1, 0: none */
+	uint64_t pad1;
+	/* Send side, under GNET_L_TX. */
+	uint64_t tx_tail;  /* handed to the proxy */
+	uint64_t tx_head;  /* known to be free; no more than the truth */
+	uint64_t tx_seg;   /* send segment + 1, 0: none */
 	uint64_t tx_looks; /* sends since txw was looked at */
-	uint64_t pad[5];
+	uint64_t pad2[4];
 };
 
-#define GNET_F_CONNECTED 1u
-#define GNET_F_LISTENING 2u
-#define GNET_F_SHUT_WR 4u
-#define GNET_F_ERR_SEEN 8u /* the socket's error was reported once, as POSIX has it */
-
-#define GNET_LIFE_CLOSING (UINT64_C(1) << 31)
-#define GNET_LIFE_GEN_SHIFT 32
+#define GNET_L_USERS 0xffffu
+#define GNET_L_RX 0x10000u        /* a call holds the receive side (or accept) */
+#define GNET_L_TX 0x20000u        /* a call holds the send side */
+#define GNET_L_CLOSING 0x40000u
+#define GNET_L_CONNECTED 0x80000u
+#define GNET_L_LISTENING 0x100000u
+#define GNET_L_SHUT_WR 0x200000u
+#define GNET_L_ERR_SEEN 0x400000u /* the socket's error was reported once, as POSIX has it */
+#define GNET_L_GEN_SHIFT 32
 
 struct gnet_sq_dev {
 	uint64_t tail;   /* next position to reserve */

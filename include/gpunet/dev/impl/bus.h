@@ -76,26 +76,17 @@ GNET_DEV uint32_t gnet__queue(gnet_t *net, int fd)
 
 /* ---- submission ---------------------------------------------------------------------------------------------------- */
 
-/* S1: reserves a position. The head is read first, so that it is never ahead of the tail. */
+/* S1: takes a position, then waits until the proxy has freed it. Only a dead proxy ends the wait: after an abort it still
+ * drains, and a position that nobody writes would stop the queue. */
 GNET_DEV int gnet__reserve(gnet_t *net, uint32_t q, uint64_t *pos)
 {
 	struct gnet_sq_dev *d = &net->sqd[q];
-	uint64_t size = (uint64_t)1 << net->sq_log2, turn = 0;
+	uint64_t size = (uint64_t)1 << net->sq_log2, turn = 0, p = gnet_dev_add(&d->tail, 1);
+	uint64_t head = gnet_dev_load_acquire(&d->head);
 
-	for (;;) {
-		uint64_t head = gnet_dev_load_acquire(&d->head);
-		uint64_t tail = gnet_dev_load(&d->tail);
-		uint64_t seen;
-		int rc;
+	while (p - head >= size) {
+		uint64_t seen = gnet_sys_load_acquire(&net->sq_head[q].pos);
 
-		if (tail - head < size) {
-			if (gnet_dev_cas(&d->tail, tail, tail + 1) == tail) {
-				*pos = tail;
-				return 0;
-			}
-			continue;
-		}
-		seen = gnet_sys_load_acquire(&net->sq_head[q].pos);
 		while (seen > head) {
 			uint64_t old = gnet_dev_cas(&d->head, head, seen);
 
@@ -103,12 +94,13 @@ GNET_DEV int gnet__reserve(gnet_t *net, uint32_t q, uint64_t *pos)
 				break;
 			head = old;
 		}
-		if (tail - seen < size)
-			continue;
-		rc = gnet__spin(net, &turn);
-		if (rc)
-			return rc;
+		if (head < seen)
+			head = seen;
+		if (p - head >= size && gnet__spin(net, &turn) == -GNET__EIO)
+			return -GNET__EIO;
 	}
+	*pos = p;
+	return 0;
 }
 
 GNET_DEV uint64_t gnet__cell0(uint32_t op, int fd, uint32_t len)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A socket's life among blocks: entering and leaving, its two directions' locks, its error. One thread runs each of these.
+ * A socket's life among blocks: entering, taking a direction, leaving; its error. One thread runs each of these.
  * Not for direct inclusion.
  */
 #ifndef GPUNET_DEV_IMPL_SOCK_H
@@ -8,72 +8,69 @@
 
 #include <gpunet/dev/impl/bus.h>
 
-/* Enters the socket as a user; NULL: there is no such descriptor (-EBADF). */
-GNET_DEV struct gnet_sock *gnet__enter(gnet_t *net, int fd)
+/* The socket in a descriptor's slot, whether it is alive or not; NULL: no such slot. */
+GNET_DEV struct gnet_sock *gnet__slot(gnet_t *net, int fd)
 {
-	uint32_t slot = GNET_FD_SLOT(fd), gen = GNET_FD_GEN(fd);
-	struct gnet_sock *sk;
-	uint64_t life;
+	uint32_t slot = GNET_FD_SLOT(fd);
 
-	if (fd < 0 || !gen || slot >= net->max_socks)
-		return 0;
-	sk = &net->socks[slot];
-	life = gnet_dev_load(&sk->life);
+	return fd >= 0 && GNET_FD_GEN(fd) && slot < net->max_socks ? &net->socks[slot] : 0;
+}
+
+/*
+ * Enters the socket as a user and, if `side` is GNET_L_RX or GNET_L_TX, takes that direction, in one atomic; waits while it is
+ * held unless `dontwait`. `state`: GNET_L_CONNECTED, GNET_L_LISTENING or 0, which the socket must have and most probably
+ * has. 0, or -EBADF, -EAGAIN, why the wait ended, or `wrong` for another state.
+ */
+GNET_DEV int gnet__enter(gnet_t *net, int fd, uint64_t side, uint64_t state, int wrong, int dontwait)
+{
+	struct gnet_sock *sk = gnet__slot(net, fd);
+	uint64_t gen = (uint64_t)GNET_FD_GEN(fd) << GNET_L_GEN_SHIFT, guess = gen | state, turn = 0;
+
+	if (!sk)
+		return -GNET__EBADF;
 	for (;;) {
-		uint64_t old;
+		uint64_t old = gnet_dev_cas(&sk->life, guess, (guess + 1) | side);
+		int rc;
 
-		if (life >> GNET_LIFE_GEN_SHIFT != gen || (life & GNET_LIFE_CLOSING))
+		if (old == guess)
 			return 0;
-		old = gnet_dev_cas(&sk->life, life, life + 1);
-		if (old == life)
-			return sk;
-		life = old;
+		if (old >> GNET_L_GEN_SHIFT != GNET_FD_GEN(fd) || (old & GNET_L_CLOSING))
+			return -GNET__EBADF;
+		if ((old & state) != state)
+			return wrong;
+		guess = old;
+		while (guess & side) {
+			if (dontwait)
+				return -GNET__EAGAIN;
+			rc = gnet__spin(net, &turn);
+			if (rc)
+				return rc;
+			guess = gnet_dev_load(&sk->life);
+			if (guess >> GNET_L_GEN_SHIFT != GNET_FD_GEN(fd) || (guess & GNET_L_CLOSING))
+				return -GNET__EBADF;
+		}
 	}
 }
 
-GNET_DEV void gnet__leave(struct gnet_sock *sk)
+/* Gives the direction back and leaves. */
+GNET_DEV void gnet__leave(struct gnet_sock *sk, uint64_t side)
 {
-	gnet_dev_add(&sk->life, ~(uint64_t)0);
+	gnet_dev_add(&sk->life, ~(side + 1) + 1);
 }
 
 /* gnet__spin for a user of a socket: also ends when the socket is being closed. */
 GNET_DEV int gnet__sock_spin(gnet_t *net, struct gnet_sock *sk, uint64_t *turn)
 {
-	if (gnet_dev_load(&sk->life) & GNET_LIFE_CLOSING)
+	if (gnet_dev_load(&sk->life) & GNET_L_CLOSING)
 		return -GNET__EBADF;
 	return gnet__spin(net, turn);
 }
 
-/* Takes a direction. */
-GNET_DEV int gnet__lock(gnet_t *net, struct gnet_sock *sk, uint64_t *lock, int dontwait)
-{
-	uint64_t turn = 0;
-
-	while (gnet_dev_load(lock) || gnet_dev_cas(lock, 0, 1)) {
-		int rc;
-
-		if (dontwait)
-			return -GNET__EAGAIN;
-		rc = gnet__sock_spin(net, sk, &turn);
-		if (rc)
-			return rc;
-	}
-	return 0;
-}
-
-GNET_DEV void gnet__unlock(uint64_t *lock)
-{
-	gnet_dev_store_release(lock, 0);
-}
-
 /* Brings a descriptor that the proxy has just given out to life among blocks. */
-GNET_DEV void gnet__sock_init(gnet_t *net, int fd, uint64_t flags)
+GNET_DEV void gnet__sock_init(gnet_t *net, int fd, uint64_t state)
 {
 	struct gnet_sock *sk = &net->socks[GNET_FD_SLOT(fd)];
 
-	sk->flags = flags;
-	sk->rx_lock = 0;
-	sk->tx_lock = 0;
 	sk->rx_head = 0;
 	sk->rx_tail = 0;
 	sk->rx_seg = 0;
@@ -81,7 +78,7 @@ GNET_DEV void gnet__sock_init(gnet_t *net, int fd, uint64_t flags)
 	sk->tx_head = 0;
 	sk->tx_seg = 0;
 	sk->tx_looks = 0;
-	gnet_dev_store_release(&sk->life, (uint64_t)GNET_FD_GEN(fd) << GNET_LIFE_GEN_SHIFT);
+	gnet_dev_store_release(&sk->life, (uint64_t)GNET_FD_GEN(fd) << GNET_L_GEN_SHIFT | state);
 }
 
 /* The socket's error, reported once; afterwards `later`. */
@@ -95,7 +92,7 @@ GNET_DEV int64_t gnet__sock_error(gnet_t *net, int fd, struct gnet_sock *sk, int
 	txw = gnet_sys_load_acquire(&bus->txw);
 	err = (int)(txw >> GNET_TXW_ERR_SHIFT & 0xff);
 
-	if (gnet_dev_or(&sk->flags, GNET_F_ERR_SEEN) & GNET_F_ERR_SEEN)
+	if (gnet_dev_or(&sk->life, GNET_L_ERR_SEEN) & GNET_L_ERR_SEEN)
 		return later;
 	return -(int64_t)(err ? err : GNET__EIO);
 }

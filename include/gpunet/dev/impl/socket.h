@@ -38,32 +38,30 @@ GNET_DEV int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
 	return fd;
 }
 
-/* A command with an address; on success the socket gets `flags`. */
-GNET_DEV int64_t gnet__name_command(gnet_t *net, uint32_t op, int fd, const void *addr, uint32_t len, uint64_t flags)
+/* A command with an address; on success the socket gets `state`. */
+GNET_DEV int64_t gnet__name_command(gnet_t *net, uint32_t op, int fd, const void *addr, uint32_t len, uint64_t state)
 {
-	struct gnet_sock *sk = gnet__enter(net, fd);
-	int64_t rc;
+	int64_t rc = gnet__enter(net, fd, 0, 0, 0, 0);
 
-	if (!sk)
-		return -GNET__EBADF;
+	if (rc)
+		return rc;
 	rc = gnet__call_addr(net, op, fd, addr, len);
-	if (!rc && flags)
-		gnet_dev_or(&sk->flags, flags);
-	gnet__leave(sk);
+	if (!rc && state)
+		gnet_dev_or(&gnet__slot(net, fd)->life, state);
+	gnet__leave(gnet__slot(net, fd), 0);
 	return rc;
 }
 
 GNET_DEV int64_t gnet__listen(gnet_t *net, int fd, int backlog)
 {
-	struct gnet_sock *sk = gnet__enter(net, fd);
-	int64_t rc;
+	int64_t rc = gnet__enter(net, fd, 0, 0, 0, 0);
 
-	if (!sk)
-		return -GNET__EBADF;
+	if (rc)
+		return rc;
 	rc = gnet__call(net, gnet__queue(net, fd), GNET_OP_LISTEN, fd, 0, (uint64_t)(backlog < 0 ? 0 : backlog));
 	if (!rc)
-		gnet_dev_or(&sk->flags, GNET_F_LISTENING);
-	gnet__leave(sk);
+		gnet_dev_or(&gnet__slot(net, fd)->life, GNET_L_LISTENING);
+	gnet__leave(gnet__slot(net, fd), 0);
 	return rc;
 }
 
@@ -81,7 +79,7 @@ GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, in
 			sk->rx_head = p + 1;
 			gnet_sys_store_release(&bus->head, p + 1);
 			gnet__kick(net, gnet__queue(net, fd) | GNET_KICK_ROOM);
-			gnet__sock_init(net, (int)(c >> 8), GNET_F_CONNECTED);
+			gnet__sock_init(net, (int)(c >> 8), GNET_L_CONNECTED);
 			return (int64_t)(c >> 8);
 		}
 		if (dontwait)
@@ -94,22 +92,15 @@ GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, in
 
 GNET_DEV int64_t gnet__accept(gnet_t *net, int fd, void *addr, uint32_t *len, int flags)
 {
-	struct gnet_sock *sk;
 	int64_t conn;
 
 	if (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL))
 		return -GNET__EOPNOTSUPP;
-	sk = gnet__enter(net, fd);
-	if (!sk)
-		return -GNET__EBADF;
-	conn = gnet_dev_load(&sk->flags) & GNET_F_LISTENING ? 0 : -GNET__EINVAL;
-	if (!conn)
-		conn = gnet__lock(net, sk, &sk->rx_lock, flags & GNET_MSG_DONTWAIT);
-	if (!conn) {
-		conn = gnet__accept_next(net, fd, sk, flags & GNET_MSG_DONTWAIT);
-		gnet__unlock(&sk->rx_lock);
-	}
-	gnet__leave(sk);
+	conn = gnet__enter(net, fd, GNET_L_RX, GNET_L_LISTENING, -GNET__EINVAL, flags & GNET_MSG_DONTWAIT);
+	if (conn)
+		return conn;
+	conn = gnet__accept_next(net, fd, gnet__slot(net, fd), flags & GNET_MSG_DONTWAIT);
+	gnet__leave(gnet__slot(net, fd), GNET_L_RX);
 	if (conn >= 0 && addr) {
 		int64_t rc = gnet__call_name(net, GNET_OP_GETPEERNAME, (int)conn, addr, len);
 
@@ -121,48 +112,49 @@ GNET_DEV int64_t gnet__accept(gnet_t *net, int fd, void *addr, uint32_t *len, in
 
 GNET_DEV int64_t gnet__shutdown(gnet_t *net, int fd, int how)
 {
-	struct gnet_sock *sk;
+	uint64_t side = how == GNET_SHUT_RD ? 0 : GNET_L_TX;
+	struct gnet_sock *sk = gnet__slot(net, fd);
 	int64_t rc;
 
 	if (how < GNET_SHUT_RD || how > GNET_SHUT_RDWR)
 		return -GNET__EINVAL;
-	sk = gnet__enter(net, fd);
-	if (!sk)
-		return -GNET__EBADF;
-	rc = gnet_dev_load(&sk->flags) & GNET_F_CONNECTED ? 0 : -GNET__ENOTCONN;
-	if (!rc && how != GNET_SHUT_RD) {
-		/* A sender that waits sees the flag and ends; what it announced goes before the shutdown. */
-		gnet_dev_or(&sk->flags, GNET_F_SHUT_WR);
-		rc = gnet__lock(net, sk, &sk->tx_lock, 0);
+	rc = gnet__enter(net, fd, 0, GNET_L_CONNECTED, -GNET__ENOTCONN, 0);
+	if (rc)
+		return rc;
+	if (side) {
+		/* A sender that waits sees the mark and ends; what it announced goes before the shutdown. */
+		gnet_dev_or(&sk->life, GNET_L_SHUT_WR);
+		rc = gnet__enter(net, fd, side, GNET_L_CONNECTED, -GNET__ENOTCONN, 0);
 	}
 	if (!rc) {
 		rc = gnet__call(net, gnet__queue(net, fd), GNET_OP_SHUTDOWN, fd, (uint64_t)how, 0);
-		if (how != GNET_SHUT_RD)
-			gnet__unlock(&sk->tx_lock);
+		if (side)
+			gnet__leave(sk, side);
 	}
-	gnet__leave(sk);
+	gnet__leave(sk, 0);
 	return rc;
 }
 
 GNET_DEV int64_t gnet__close(gnet_t *net, int fd)
 {
-	struct gnet_sock *sk = gnet__enter(net, fd);
+	struct gnet_sock *sk = gnet__slot(net, fd);
 	uint32_t q = gnet__queue(net, fd);
-	uint64_t turn = 0;
-	int64_t rc = 0;
+	uint64_t turn = 0, life;
+	int64_t rc = gnet__enter(net, fd, 0, 0, 0, 0);
 
-	if (!sk)
-		return -GNET__EBADF;
-	if (gnet_dev_or(&sk->life, GNET_LIFE_CLOSING) & GNET_LIFE_CLOSING) {
-		gnet__leave(sk);
+	if (rc)
+		return rc;
+	life = gnet_dev_or(&sk->life, GNET_L_CLOSING);
+	if (life & GNET_L_CLOSING) {
+		gnet__leave(sk, 0);
 		return -GNET__EBADF;
 	}
-	if ((gnet_dev_load(&sk->life) & (GNET_LIFE_CLOSING - 1)) > 1)
+	if ((life & GNET_L_USERS) > 1)
 		rc = gnet__post(net, q, GNET_OP_CANCEL, fd, 0, 0);
-	while (!rc && (gnet_dev_load_acquire(&sk->life) & (GNET_LIFE_CLOSING - 1)) > 1)
+	while (!rc && ((life = gnet_dev_load_acquire(&sk->life)) & GNET_L_USERS) > 1)
 		rc = gnet__spin(net, &turn);
 	if (!rc) {
-		uint64_t claimed = gnet_dev_load(&sk->flags) & GNET_F_LISTENING ? sk->rx_head : 0;
+		uint64_t claimed = life & GNET_L_LISTENING ? sk->rx_head : 0;
 
 		gnet_dev_store_release(&sk->life, 0);
 		rc = gnet__call(net, q, GNET_OP_CLOSE, fd, 0, claimed);
@@ -172,13 +164,12 @@ GNET_DEV int64_t gnet__close(gnet_t *net, int fd)
 
 GNET_DEV int64_t gnet__getname(gnet_t *net, uint32_t op, int fd, void *addr, uint32_t *len)
 {
-	struct gnet_sock *sk = gnet__enter(net, fd);
-	int64_t rc;
+	int64_t rc = gnet__enter(net, fd, 0, 0, 0, 0);
 
-	if (!sk)
-		return -GNET__EBADF;
+	if (rc)
+		return rc;
 	rc = gnet__call_name(net, op, fd, addr, len);
-	gnet__leave(sk);
+	gnet__leave(gnet__slot(net, fd), 0);
 	return rc;
 }
 
@@ -209,7 +200,7 @@ GNET_DEV int gaccept(gnet_t *net, int fd, void *addr, uint32_t *len)
 
 GNET_DEV int gconnect(gnet_t *net, int fd, const void *addr, uint32_t len)
 {
-	GNET__BY_THREAD_0(gnet__name_command(net, GNET_OP_CONNECT, fd, addr, len, GNET_F_CONNECTED));
+	GNET__BY_THREAD_0(gnet__name_command(net, GNET_OP_CONNECT, fd, addr, len, GNET_L_CONNECTED));
 }
 
 GNET_DEV int gshutdown(gnet_t *net, int fd, int how)

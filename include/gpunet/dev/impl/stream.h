@@ -166,22 +166,14 @@ GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s, 
 GNET_DEV int gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int flags)
 {
 	const int known = GNET_MSG_PEEK | GNET_MSG_DONTWAIT | GNET_MSG_WAITALL | GNET_MSG_NOSIGNAL;
-	struct gnet_sock *sk;
 	int rc;
 
 	s->sk = 0;
 	if (flags & ~known)
 		return -GNET__EOPNOTSUPP;
-	sk = gnet__enter(net, fd);
-	if (!sk)
-		return -GNET__EBADF;
-	rc = gnet_dev_load(&sk->flags) & GNET_F_CONNECTED ? 0 : -GNET__ENOTCONN;
+	rc = gnet__enter(net, fd, GNET_L_RX, GNET_L_CONNECTED, -GNET__ENOTCONN, flags & GNET_MSG_DONTWAIT);
 	if (!rc)
-		rc = gnet__lock(net, sk, &sk->rx_lock, flags & GNET_MSG_DONTWAIT);
-	if (rc)
-		gnet__leave(sk);
-	else
-		s->sk = sk;
+		s->sk = gnet__slot(net, fd);
 	return rc;
 }
 
@@ -250,19 +242,22 @@ GNET_DEV void gnet__recv_done(gnet_t *net, int fd, struct gnet__scratch *s, uint
 	struct gnet_sock *sk = s->sk;
 
 	sk->rx_head += n;
-	gnet_sys_store_release(&net->bus[GNET_FD_SLOT(fd)].head, sk->rx_head);
+	/* Cells were loaded by atomics and their bytes used already; only a ring's plain loads need the release. */
+	if (s->cells)
+		gnet_sys_store(&net->bus[GNET_FD_SLOT(fd)].head, sk->rx_head);
+	else
+		gnet_sys_store_release(&net->bus[GNET_FD_SLOT(fd)].head, sk->rx_head);
 	gnet__kick(net, gnet__queue(net, fd) | GNET_KICK_ROOM);
 }
 
 /* Thread 0: ends a call. An error that a count hides is left for the next call. */
-GNET_DEV void gnet__stream_end(struct gnet_sock *sk, uint64_t *lock, uint64_t count, int64_t rc)
+GNET_DEV void gnet__stream_end(struct gnet_sock *sk, uint64_t side, uint64_t count, int64_t rc)
 {
 	if (!sk)
 		return;
 	if (count && rc < 0)
-		gnet_dev_and(&sk->flags, ~(uint64_t)GNET_F_ERR_SEEN);
-	gnet__unlock(lock);
-	gnet__leave(sk);
+		gnet_dev_and(&sk->life, ~(uint64_t)GNET_L_ERR_SEEN);
+	gnet__leave(sk, side);
 }
 
 GNET_DEV int64_t grecv(gnet_t *net, int fd, void *buf, uint64_t len, int flags)
@@ -289,7 +284,7 @@ GNET_DEV int64_t grecv(gnet_t *net, int fd, void *buf, uint64_t len, int flags)
 		first = 0;
 	} while (got < len && (flags & (GNET_MSG_WAITALL | GNET_MSG_PEEK)) == GNET_MSG_WAITALL);
 	if (gnet__tid() == 0)
-		gnet__stream_end(s->sk, s->sk ? &s->sk->rx_lock : 0, got, rc);
+		gnet__stream_end(s->sk, GNET_L_RX, got, rc);
 	return got ? (int64_t)got : rc;
 }
 
@@ -328,23 +323,15 @@ GNET_DEV int gnet__send_attach(gnet_t *net, int fd, struct gnet_sock *sk)
 /* Thread 0: enters, checks and takes the send side; on failure there is no s->sk. */
 GNET_DEV int gnet__send_begin(gnet_t *net, int fd, struct gnet__scratch *s, int flags)
 {
-	struct gnet_sock *sk;
 	int rc;
 
 	s->sk = 0;
 	s->fail = 0;
 	if (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL))
 		return -GNET__EOPNOTSUPP;
-	sk = gnet__enter(net, fd);
-	if (!sk)
-		return -GNET__EBADF;
-	rc = gnet_dev_load(&sk->flags) & GNET_F_CONNECTED ? 0 : -GNET__ENOTCONN;
+	rc = gnet__enter(net, fd, GNET_L_TX, GNET_L_CONNECTED, -GNET__ENOTCONN, flags & GNET_MSG_DONTWAIT);
 	if (!rc)
-		rc = gnet__lock(net, sk, &sk->tx_lock, flags & GNET_MSG_DONTWAIT);
-	if (rc)
-		gnet__leave(sk);
-	else
-		s->sk = sk;
+		s->sk = gnet__slot(net, fd);
 	return rc;
 }
 
@@ -367,7 +354,7 @@ GNET_DEV int64_t gnet__send_wait(gnet_t *net, int fd, struct gnet_sock *sk, uint
 		int64_t room;
 		int rc;
 
-		if (gnet_dev_load(&sk->flags) & GNET_F_SHUT_WR)
+		if (gnet_dev_load(&sk->life) & GNET_L_SHUT_WR)
 			return -GNET__EPIPE;
 		room = gnet__send_room(net, fd, sk, enough);
 		if (room < 0 || (uint64_t)room >= enough || (dontwait && room > 0))
@@ -469,7 +456,7 @@ GNET_DEV int64_t gsend(gnet_t *net, int fd, const void *buf, uint64_t len, int f
 		first = 0;
 	} while (sent < len);
 	if (gnet__tid() == 0)
-		gnet__stream_end(s->sk, s->sk ? &s->sk->tx_lock : 0, sent, rc);
+		gnet__stream_end(s->sk, GNET_L_TX, sent, rc);
 	return sent ? (int64_t)sent : rc;
 }
 

@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A block's scheduler. There is no scheduling fiber: the one that stops picks the next and jumps to it.
+ *
+ * Time is in rounds: the fibers of `now` run once each, those that yield go to `later`, which is the next round. Between
+ * rounds fibers in `waits` come along if an event was made since the last time that they did, and those whose
+ * deadline has come. When nobody can run and no event was made, the thread sleeps on the event counter.
+ *
+ * Why no wake-up is lost: a fiber goes to `waits` only if the event count is the one of when its last wait returned, so
+ * all that it has read since is newer than that count. `waits` is emptied whenever the count differs from the one it was
+ * last emptied at, and the thread sleeps only while the count is that one.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "platform/cpu/cpu.h"
+
+/* Boost.Context's two routines; its library is C++ only in its headers. */
+struct cpu_jump {
+	void *context; /* of the one who jumped here */
+	void *data;
+};
+
+struct cpu_jump jump_fcontext(void *to, void *data);
+void *make_fcontext(void *stack_top, size_t size, void (*fn)(struct cpu_jump));
+
+#define QUANTUM_FIXED 64u /* yields a switch without a seed */
+#define QUANTUM_SEEDED 8u /* at most, with a seed */
+
+/* Host code is the only thread of a block of one. */
+static const struct gpunet_cpu_block host_block = { { 0, 0, 0 }, { 1, 1, 1 }, { 1, 1, 1 }, NULL };
+static const struct cpu_fiber host = { .pub = { { 0, 0, 0 }, 0, &host_block } };
+static _Thread_local uint32_t host_seen;
+static uint64_t fence_word;
+
+__thread const struct gpunet_cpu_thread *gpunet_cpu_self = &host.pub;
+
+CPU_SCHED static struct cpu_fiber *self(void)
+{
+	return (struct cpu_fiber *)(void *)gpunet_cpu_self;
+}
+
+/* ---- which fiber is next ------------------------------------------------------------------------------------------ */
+
+CPU_SCHED static void set_move(struct cpu_set *to, struct cpu_set *from)
+{
+	uint32_t warps = from->warps;
+
+	to->warps |= warps;
+	from->warps = 0;
+	for (; warps; warps &= warps - 1) {
+		unsigned w = (unsigned)__builtin_ctz(warps);
+
+		to->lanes[w] |= from->lanes[w];
+		from->lanes[w] = 0;
+	}
+}
+
+CPU_SCHED static uint32_t random_below(struct cpu_block *b, uint32_t n)
+{
+	/* xorshift64*; the high half is the good one. */
+	b->random ^= b->random >> 12;
+	b->random ^= b->random << 25;
+	b->random ^= b->random >> 27;
+	return (uint32_t)(((b->random * UINT64_C(2685821657736338717)) >> 32) * n >> 32);
+}
+
+/* Takes the first fiber of the set at or after thread `from`, or else the first of all. */
+CPU_SCHED static struct cpu_fiber *set_take(struct cpu_block *b, struct cpu_set *s, unsigned from)
+{
+	unsigned w = from / CPU_LANES;
+	uint32_t lanes = s->lanes[w] & (~UINT32_C(0) << (from % CPU_LANES));
+	uint32_t warps;
+	unsigned lane;
+
+	if (!lanes) {
+		warps = s->warps & (~UINT32_C(1) << w);
+		w = (unsigned)__builtin_ctz(warps ? warps : s->warps);
+		lanes = s->lanes[w];
+	}
+	lane = (unsigned)__builtin_ctz(lanes);
+	s->lanes[w] &= ~(1u << lane);
+	if (!s->lanes[w])
+		s->warps &= ~(1u << w);
+	return &b->warp[w]->fiber[lane];
+}
+
+/* Puts the fibers of `s` whose deadline has come into the next round, and lowers `earliest` to the others' deadlines. */
+CPU_SCHED static void set_expire(struct cpu_block *b, struct cpu_set *s, uint64_t now)
+{
+	uint32_t warps, lanes;
+
+	for (warps = s->warps; warps; warps &= warps - 1) {
+		unsigned w = (unsigned)__builtin_ctz(warps);
+
+		for (lanes = s->lanes[w]; lanes; lanes &= lanes - 1) {
+			unsigned lane = (unsigned)__builtin_ctz(lanes);
+			struct cpu_fiber *f = &b->warp[w]->fiber[lane];
+
+			if (f->deadline <= now) {
+				s->lanes[w] &= ~(1u << lane);
+				cpu_set_add(&b->later, f);
+			} else if (f->deadline < b->earliest) {
+				b->earliest = f->deadline;
+			}
+		}
+		if (!s->lanes[w])
+			s->warps &= ~(1u << w);
+	}
+}
+
+CPU_SCHED static void expire(struct cpu_block *b)
+{
+	uint64_t now;
+
+	if (b->earliest == UINT64_MAX)
+		return;
+	now = sys.now_ns();
+	if (now < b->earliest)
+		return;
+	b->earliest = UINT64_MAX;
+	set_expire(b, &b->waits, now);
+	set_expire(b, &b->sleeps, now);
+}
+
+/* A block that does nothing but spin lets the block run that it spins for. */
+CPU_SCHED static void be_polite(struct cpu_block *b)
+{
+	if (b->spins < 4 * b->n_threads)
+		return;
+	b->spins = 0;
+	sched_yield();
+}
+
+/* Begins a round, after sleeping if need be; 0 if no fiber can ever run again. */
+CPU_SCHED static int next_round(struct cpu_block *b)
+{
+	for (;;) {
+		uint32_t events = cpu_events();
+
+		if (events != b->events) {
+			b->events = events;
+			set_move(&b->later, &b->waits);
+		}
+		expire(b);
+		if (b->later.warps) {
+			be_polite(b);
+			set_move(&b->now, &b->later);
+			return 1;
+		}
+		if (!b->waits.warps && !b->sleeps.warps)
+			return 0;
+		__atomic_store_n(&b->idle, 1, __ATOMIC_RELAXED);
+		cpu_event_sleep(events, b->earliest);
+		__atomic_store_n(&b->idle, 0, __ATOMIC_RELAXED);
+	}
+}
+
+CPU_SCHED static void report_stuck(struct cpu_block *b)
+{
+	unsigned i, at_barrier = 0, at_warp = 0;
+	struct cpu_fiber *f, *first = NULL;
+
+	for (i = 0; i < b->n_threads; i++) {
+		f = &b->warp[i / CPU_LANES]->fiber[i % CPU_LANES];
+		at_barrier += f->at == CPU_AT_BARRIER;
+		at_warp += f->at == CPU_AT_WARP;
+		if (!first && f->at == CPU_AT_WARP)
+			first = f;
+	}
+	b->stuck = 1;
+	cpu_fault(
+		b, -EDEADLK,
+		"stuck: %u threads are at __syncthreads, %u at warp operations that other lanes of their mask "
+		"never reach (the first: thread %u), %u have ended",
+		at_barrier, at_warp, first ? first->index : 0, b->n_threads - b->live);
+}
+
+CPU_SCHED static struct cpu_fiber *pick(struct cpu_block *b)
+{
+	while (!b->now.warps) {
+		if (!b->live)
+			return &b->main;
+		if (!next_round(b)) {
+			report_stuck(b);
+			return &b->main;
+		}
+	}
+	return set_take(b, &b->now, b->seeded ? random_below(b, b->n_threads) : 0);
+}
+
+/* ---- the switch ---------------------------------------------------------------------------------------------------- */
+
+CPU_SCHED static void arrived_from(struct cpu_jump j, struct cpu_fiber *f)
+{
+	struct cpu_fiber *from = j.data;
+
+	from->context = j.context;
+#if CPU_ASAN
+	const void *stack;
+	size_t size;
+
+	__sanitizer_finish_switch_fiber(f->asan_stack, &stack, &size);
+	if (from == &f->block->main) {
+		from->stack = (void *)(uintptr_t)stack;
+		from->stack_size = size;
+	}
+#else
+	(void)f;
+#endif
+}
+
+/* `ends`: `from` never runs again. */
+CPU_SCHED static void switch_to(struct cpu_block *b, struct cpu_fiber *from, struct cpu_fiber *to,
+				int ends)
+{
+	__atomic_store_n(&b->current, to, __ATOMIC_RELAXED);
+	__atomic_store_n(&b->beat, b->beat + 1, __ATOMIC_RELAXED);
+	gpunet_cpu_self = &to->pub;
+#if CPU_ASAN
+	__sanitizer_start_switch_fiber(ends ? NULL : &from->asan_stack, to->stack, to->stack_size);
+#endif
+#if CPU_TSAN
+	__tsan_switch_to_fiber(to->tsan, __tsan_switch_to_fiber_no_sync);
+#endif
+	(void)ends;
+	arrived_from(jump_fcontext(to->context, from), from);
+}
+
+CPU_SCHED void cpu_suspend(struct cpu_block *b, struct cpu_fiber *f)
+{
+	struct cpu_fiber *to = pick(b);
+
+	if (to != f)
+		switch_to(b, f, to, 0);
+	f->at = CPU_RUNS;
+}
+
+/* ---- the life of a block ------------------------------------------------------------------------------------------- */
+
+CPU_SCHED static void barrier_open(struct cpu_block *b)
+{
+	b->result_arrived = b->arrived;
+	b->result_votes = b->votes;
+	b->arrived = 0;
+	b->votes = 0;
+	b->phase++;
+	b->spins = 0;
+	/* All that live were at the barrier, so nobody who can run is overtaken. */
+	set_move(&b->now, &b->at_barrier);
+}
+
+CPU_SCHED static void fiber_ended(struct cpu_block *b, struct cpu_fiber *f)
+{
+	f->at = CPU_ENDED;
+	b->live--;
+	b->spins = 0;
+	cpu_warp_lane_ended(f);
+	/* Those that have ended do not count at a barrier. */
+	if (b->live && b->arrived == b->live)
+		barrier_open(b);
+}
+
+CPU_SCHED static void fiber_main(struct cpu_jump j)
+{
+	struct cpu_fiber *f = self();
+	struct cpu_block *b = f->block;
+
+	arrived_from(j, f);
+	cpu_tsan_acquire(&b->tag_start);
+	b->launch->entry(b->launch->args);
+	fiber_ended(b, f);
+	cpu_tsan_release(&b->tag_end);
+	switch_to(b, f, pick(b), 1);
+}
+
+/* Where the stack begins differs from lane to lane, else all would have their data in the same few sets of the cache. */
+static void *stack_top(const struct cpu_fiber *f)
+{
+	return (char *)f->stack + f->stack_size - (size_t)f->pub.lane * 128;
+}
+
+static void fiber_init(struct cpu_block *b, struct cpu_fiber *f, unsigned index)
+{
+	const unsigned *n = b->launch->grid.block;
+
+	f->pub.thread_idx.x = index % n[0];
+	f->pub.thread_idx.y = index / n[0] % n[1];
+	f->pub.thread_idx.z = index / n[0] / n[1];
+	f->pub.block = &b->pub;
+	f->block = b;
+	f->index = index;
+	f->seen = b->events;
+	f->at = CPU_RUNS;
+	f->asan_stack = NULL;
+#if CPU_TSAN
+	f->tsan = __tsan_create_fiber(0);
+#endif
+	f->context = make_fcontext(stack_top(f), f->stack_size - CPU_LANES * 128, fiber_main);
+	cpu_set_add(&b->now, f);
+}
+
+static void block_init(struct cpu_block *b)
+{
+	unsigned i;
+
+	b->live = b->n_threads;
+	b->arrived = b->votes = b->phase = b->spins = 0;
+	b->stuck = 0;
+	b->events = cpu_events();
+	b->earliest = UINT64_MAX;
+	b->quantum = b->seeded ? 1 : QUANTUM_FIXED;
+	memset(&b->now, 0, sizeof(b->now));
+	memset(&b->later, 0, sizeof(b->later));
+	memset(&b->waits, 0, sizeof(b->waits));
+	memset(&b->sleeps, 0, sizeof(b->sleeps));
+	memset(&b->at_barrier, 0, sizeof(b->at_barrier));
+	b->main.block = b;
+	b->main.asan_stack = NULL;
+	for (i = 0; i < b->n_warps; i++) {
+		unsigned lanes = b->n_threads - i * CPU_LANES;
+
+		b->warp[i]->exists = lanes >= CPU_LANES ? ~UINT32_C(0) : (1u << lanes) - 1;
+		b->warp[i]->live = b->warp[i]->exists;
+		b->warp[i]->n_groups = 0;
+	}
+	for (i = 0; i < b->n_threads; i++)
+		fiber_init(b, &b->warp[i / CPU_LANES]->fiber[i % CPU_LANES], i);
+}
+
+static void block_end(struct cpu_block *b)
+{
+	unsigned i;
+
+	cpu_tsan_acquire(&b->tag_end);
+	for (i = 0; i < b->n_threads; i++) {
+		struct cpu_fiber *f = &b->warp[i / CPU_LANES]->fiber[i % CPU_LANES];
+
+#if CPU_TSAN
+		__tsan_destroy_fiber(f->tsan);
+#endif
+#if CPU_ASAN
+		/* Frames that were left and not returned from. */
+		if (b->stuck)
+			__asan_unpoison_memory_region(f->stack, f->stack_size);
+#endif
+		f->block = NULL;
+	}
+}
+
+CPU_SCHED static void run(struct cpu_block *b)
+{
+	switch_to(b, &b->main, pick(b), 0);
+	gpunet_cpu_self = &host.pub;
+}
+
+void cpu_block_run(struct cpu_block *b)
+{
+#if CPU_TSAN
+	b->main.tsan = __tsan_get_current_fiber();
+#endif
+	block_init(b);
+	cpu_tsan_release(&b->tag_start);
+	run(b);
+	block_end(b);
+}
+
+/* ---- what device code calls ---------------------------------------------------------------------------------------- */
+
+CPU_SCHED static void yield_now(struct cpu_block *b, struct cpu_fiber *f)
+{
+	struct cpu_set *to = &b->later;
+
+	b->quantum = QUANTUM_FIXED;
+	if (b->seeded) {
+		b->quantum = 1 + random_below(b, QUANTUM_SEEDED);
+		/* At times twice in a round, so that fibers drift apart further than one round. */
+		if (random_below(b, 2))
+			to = &b->now;
+	}
+	b->spins++;
+	cpu_set_add(to, f);
+	cpu_suspend(b, f);
+}
+
+CPU_SCHED void gpunet_cpu_yield(void)
+{
+	struct cpu_fiber *f = self();
+	struct cpu_block *b = f->block;
+
+	if (b && !--b->quantum)
+		yield_now(b, f);
+}
+
+CPU_SCHED static void host_wait(uint64_t deadline_ns)
+{
+	uint32_t events = cpu_events();
+
+	if (events == host_seen)
+		cpu_event_sleep(events, deadline_ns);
+	host_seen = cpu_events();
+}
+
+CPU_SCHED static void sleep_until(struct cpu_block *b, struct cpu_fiber *f, uint64_t deadline)
+{
+	f->deadline = deadline;
+	if (deadline < b->earliest)
+		b->earliest = deadline;
+	b->spins = 0;
+	cpu_suspend(b, f);
+}
+
+CPU_SCHED void gpunet_cpu_wait(uint64_t deadline_ns)
+{
+	struct cpu_fiber *f = self();
+	struct cpu_block *b = f->block;
+
+	if (!deadline_ns)
+		deadline_ns = UINT64_MAX;
+	if (!b) {
+		host_wait(deadline_ns);
+		return;
+	}
+	if (f->seen == cpu_events()) {
+		f->at = CPU_WAITS;
+		cpu_set_add(&b->waits, f);
+		sleep_until(b, f, deadline_ns);
+	} else {
+		cpu_set_add(&b->later, f);
+		cpu_suspend(b, f);
+	}
+	f->seen = cpu_events();
+}
+
+CPU_SCHED void gpunet_cpu_nanosleep(unsigned ns)
+{
+	struct cpu_fiber *f = self();
+	struct cpu_block *b = f->block;
+
+	if (!b) {
+		struct timespec ts = { ns / 1000000000u, (long)(ns % 1000000000u) };
+
+		nanosleep(&ts, NULL);
+		return;
+	}
+	f->at = CPU_SLEEPS;
+	cpu_set_add(&b->sleeps, f);
+	sleep_until(b, f, sys.now_ns() + ns);
+}
+
+CPU_SCHED uint64_t gpunet_cpu_time_ns(void)
+{
+	gpunet_cpu_yield();
+	return sys.now_ns();
+}
+
+CPU_SCHED int gpunet_cpu_barrier(enum gpunet_cpu_vote vote, int predicate)
+{
+	struct cpu_fiber *f = self();
+	struct cpu_block *b = f->block;
+	char *tag;
+
+	if (!b)
+		return predicate;
+	tag = &b->tag_barrier[b->phase % 2];
+	/* Two tags in turn: who is through and already at the next barrier must not be seen by those still to leave. */
+	cpu_tsan_release(tag);
+	f->at = CPU_AT_BARRIER;
+	cpu_set_add(&b->at_barrier, f);
+	b->votes += (unsigned)predicate;
+	if (++b->arrived == b->live)
+		barrier_open(b);
+	cpu_suspend(b, f);
+	cpu_tsan_acquire(tag);
+	switch (vote) {
+	case GPUNET_CPU_ANY:
+		return b->result_votes != 0;
+	case GPUNET_CPU_ALL:
+		return b->result_votes == b->result_arrived;
+	default:
+		return (int)b->result_votes;
+	}
+}
+
+void gpunet_cpu_fence(void)
+{
+	__atomic_fetch_add(&fence_word, 1, __ATOMIC_SEQ_CST);
+}
+
+void gpunet_cpu_fence_block(void)
+{
+	struct cpu_block *b = self()->block;
+
+	if (b)
+		__atomic_fetch_add(&b->fence, 1, __ATOMIC_SEQ_CST);
+}

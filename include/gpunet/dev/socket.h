@@ -2,9 +2,11 @@
 /*
  * Sockets in kernels.
  *
- * Scope: every call is block-cooperative: all threads of the block call it at the same point with the same arguments
- * (buffers may differ in what they point to only if they are the same memory), and all get the same result. Blocks may be
- * of any size; several blocks may use one socket at once.
+ * Scope: every call is block-cooperative unless its name ends in _warp or _thread: all threads of the block, of the warp, or
+ * the one thread call it at the same point with the same arguments (a buffer is the same memory for all of them), and all get
+ * the same result. A call acts as a barrier of its scope, at its begin and at its end. Blocks may be of any size; several
+ * blocks, warps and threads may use one socket at once. A thread that waits in a call of thread scope keeps its warp
+ * waiting; calls of warp scope take 6 KiB of the block's shared memory.
  *
  * Results: 0, a count or a descriptor, or a negative errno. Besides those that a call lists, each can return:
  *   -EBADF     no such descriptor, or it was closed while the call waited
@@ -60,6 +62,12 @@ GNET_DEV int64_t gsend(gnet_t *net, int fd, const void *buf, uint64_t len, int f
  * MSG_DONTWAIT: -EAGAIN if none is there; MSG_PEEK: leaves them; MSG_WAITALL: waits for all `len`, fewer at the end or an
  * error. -EAGAIN, -ECONNRESET, -ENOTCONN, -EOPNOTSUPP. */
 GNET_DEV int64_t grecv(gnet_t *net, int fd, void *buf, uint64_t len, int flags);
+
+/* The same by one warp, and by one thread. */
+GNET_DEV int64_t gsend_warp(gnet_t *net, int fd, const void *buf, uint64_t len, int flags);
+GNET_DEV int64_t gsend_thread(gnet_t *net, int fd, const void *buf, uint64_t len, int flags);
+GNET_DEV int64_t grecv_warp(gnet_t *net, int fd, void *buf, uint64_t len, int flags);
+GNET_DEV int64_t grecv_thread(gnet_t *net, int fd, void *buf, uint64_t len, int flags);
 
 /* how: SHUT_RD, SHUT_WR or SHUT_RDWR. SHUT_WR: the peer gets the end of the stream after what was sent. -ENOTCONN, -EINVAL. */
 GNET_DEV int gshutdown(gnet_t *net, int fd, int how);

@@ -29,6 +29,61 @@ struct gnet__scratch {
 	uint64_t cell[GNET_CELLS];
 };
 
+/* ---- scopes: who takes part in a call ------------------------------------------------------------------------------ */
+
+#define GNET__THREAD 0
+#define GNET__WARP 1
+#define GNET__BLOCK 2
+
+struct gnet__scope {
+	int kind;
+	uint32_t tid;   /* this thread's number in the scope */
+	uint32_t n;     /* threads of the scope */
+	uint32_t lanes; /* the first of them, which are one warp */
+	uint32_t mask;  /* their lane mask */
+};
+
+GNET_DEV uint32_t gnet__tid(void)
+{
+	return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+
+GNET_DEV struct gnet__scope gnet__scope(int kind)
+{
+	uint32_t tid = gnet__tid(), n = blockDim.x * blockDim.y * blockDim.z;
+	struct gnet__scope sc;
+
+	if (kind == GNET__THREAD) {
+		tid = 0;
+		n = 1;
+	} else if (kind == GNET__WARP) {
+		n -= tid & ~31u;
+		n = n < 32 ? n : 32;
+		tid &= 31u;
+	}
+	sc.kind = kind;
+	sc.tid = tid;
+	sc.n = n;
+	sc.lanes = n < 32 ? n : 32;
+	sc.mask = sc.lanes == 32 ? 0xffffffffu : (1u << sc.lanes) - 1u;
+	return sc;
+}
+
+/* Barrier of the whole scope, and of its lanes. */
+GNET_DEV void gnet__sync(struct gnet__scope sc)
+{
+	if (sc.kind == GNET__BLOCK)
+		__syncthreads();
+	else if (sc.kind == GNET__WARP)
+		__syncwarp(sc.mask);
+}
+
+GNET_DEV void gnet__sync_lanes(struct gnet__scope sc)
+{
+	if (sc.kind != GNET__THREAD)
+		__syncwarp(sc.mask);
+}
+
 GNET_DEV struct gnet__scratch *gnet__scratch(void)
 {
 	__shared__ struct gnet__scratch s;
@@ -36,51 +91,35 @@ GNET_DEV struct gnet__scratch *gnet__scratch(void)
 	return &s;
 }
 
-GNET_DEV uint32_t gnet__tid(void)
+/* A warp's own scratch; only kernels that use calls of warp scope have this memory. */
+GNET_DEV struct gnet__scratch *gnet__warp_scratch(void)
 {
-	return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+	__shared__ struct gnet__scratch s[32];
+
+	return &s[gnet__tid() / 32];
 }
 
-GNET_DEV uint32_t gnet__nthreads(void)
-{
-	return blockDim.x * blockDim.y * blockDim.z;
-}
-
-GNET_DEV uint32_t gnet__nlanes(void)
-{
-	uint32_t n = gnet__nthreads();
-
-	return n < 32 ? n : 32;
-}
-
-GNET_DEV uint32_t gnet__lanemask(void)
-{
-	uint32_t n = gnet__nlanes();
-
-	return n == 32 ? 0xffffffffu : (1u << n) - 1u;
-}
-
-/* Copies between a ring and a buffer, by all threads of the block. */
-GNET_DEV void gnet__ring_read(gnet_t *net, uint64_t seg, uint64_t pos, uint8_t *dst, uint64_t n)
+/* Copies between a ring and a buffer, by all threads of the scope. */
+GNET_DEV void gnet__ring_read(struct gnet__scope sc, gnet_t *net, uint64_t seg, uint64_t pos, uint8_t *dst, uint64_t n)
 {
 	uint64_t size = (uint64_t)1 << net->seg_log2, off = pos & (size - 1);
 	const uint8_t *ring = net->slab + (seg << net->seg_log2);
 	uint64_t first = n < size - off ? n : size - off;
 
-	gnet__copy(dst, ring + off, first, gnet__tid(), gnet__nthreads());
+	gnet__copy(dst, ring + off, first, sc.tid, sc.n);
 	if (n > first)
-		gnet__copy(dst + first, ring, n - first, gnet__tid(), gnet__nthreads());
+		gnet__copy(dst + first, ring, n - first, sc.tid, sc.n);
 }
 
-GNET_DEV void gnet__ring_write(gnet_t *net, uint64_t seg, uint64_t pos, const uint8_t *src, uint64_t n)
+GNET_DEV void gnet__ring_write(struct gnet__scope sc, gnet_t *net, uint64_t seg, uint64_t pos, const uint8_t *src, uint64_t n)
 {
 	uint64_t size = (uint64_t)1 << net->seg_log2, off = pos & (size - 1);
 	uint8_t *ring = net->slab + (seg << net->seg_log2);
 	uint64_t first = n < size - off ? n : size - off;
 
-	gnet__copy(ring + off, src, first, gnet__tid(), gnet__nthreads());
+	gnet__copy(ring + off, src, first, sc.tid, sc.n);
 	if (n > first)
-		gnet__copy(ring, src + first, n - first, gnet__tid(), gnet__nthreads());
+		gnet__copy(ring, src + first, n - first, sc.tid, sc.n);
 }
 
 /* ---- receive ---------------------------------------------------------------------------------------------------------- */
@@ -196,40 +235,40 @@ GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, uint64_t len)
 }
 
 /* Lanes: waits until this step's bytes, end or error are known (in the scratch). `first`: begins the call. */
-GNET_DEV void gnet__recv_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len, int flags, int first)
+GNET_DEV void gnet__recv_plan(struct gnet__scope sc, gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len, int flags, int first)
 {
 	struct gnet_line *line = &net->bus[GNET_FD_SLOT(fd) % net->max_socks].line;
-	uint32_t lane = gnet__tid(), nlanes = gnet__nlanes(), mask = gnet__lanemask(), i;
+	uint32_t i;
 	uint64_t turn = 0;
 
-	if (lane == 0) {
+	if (sc.tid == 0) {
 		int rc = first ? gnet__recv_begin(net, fd, s, flags) : 0;
 
 		s->again = rc ? 0 : gnet__recv_known(s, len);
 		if (rc)
 			s->rc = rc;
 	}
-	__syncwarp(mask);
+	gnet__sync_lanes(sc);
 	while (s->again) {
-		for (i = lane; i < GNET_CELLS; i += nlanes)
+		for (i = sc.tid; i < GNET_CELLS; i += sc.lanes)
 			s->cell[i] = gnet_sys_load(&line->cell[i]);
-		__syncwarp(mask);
-		if (lane == 0)
+		gnet__sync_lanes(sc);
+		if (sc.tid == 0)
 			s->again = gnet__recv_look(net, fd, s, len, flags & GNET_MSG_DONTWAIT, &turn);
-		__syncwarp(mask);
+		gnet__sync_lanes(sc);
 	}
 }
 
 /* Moves this step's bytes into the buffer, by all threads. */
-GNET_DEV void gnet__recv_move(gnet_t *net, const struct gnet__scratch *s, uint8_t *dst, uint64_t n)
+GNET_DEV void gnet__recv_move(struct gnet__scope sc, gnet_t *net, const struct gnet__scratch *s, uint8_t *dst, uint64_t n)
 {
 	uint64_t i;
 
 	if (!s->cells) {
-		gnet__ring_read(net, s->seg, s->at, dst, n);
+		gnet__ring_read(sc, net, s->seg, s->at, dst, n);
 		return;
 	}
-	for (i = gnet__tid(); i < n; i += gnet__nthreads()) {
+	for (i = sc.tid; i < n; i += sc.n) {
 		uint64_t k = s->at + i;
 
 		dst[i] = (uint8_t)(s->cell[1 + k / GNET_CELL_DATA] >> (8 + 8 * (k % GNET_CELL_DATA)));
@@ -260,32 +299,49 @@ GNET_DEV void gnet__stream_end(struct gnet_sock *sk, uint64_t side, uint64_t cou
 	gnet__leave(sk, side);
 }
 
-GNET_DEV int64_t grecv(gnet_t *net, int fd, void *buf, uint64_t len, int flags)
+GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd, void *buf, uint64_t len,
+			    int flags)
 {
-	struct gnet__scratch *s = gnet__scratch();
 	uint64_t got = 0;
 	int first = 1;
 	int64_t rc;
 
-	__syncthreads();
+	gnet__sync(sc);
 	do {
-		if (gnet__tid() < gnet__nlanes())
-			gnet__recv_plan(net, fd, s, len - got, flags, first);
-		__syncthreads();
+		if (sc.tid < sc.lanes)
+			gnet__recv_plan(sc, net, fd, s, len - got, flags, first);
+		gnet__sync(sc);
 		rc = s->rc;
 		if (rc > 0)
-			gnet__recv_move(net, s, (uint8_t *)buf + got, (uint64_t)rc);
-		__syncthreads();
+			gnet__recv_move(sc, net, s, (uint8_t *)buf + got, (uint64_t)rc);
+		gnet__sync(sc);
 		if (rc <= 0)
 			break;
 		got += (uint64_t)rc;
-		if (gnet__tid() == 0 && !(flags & GNET_MSG_PEEK))
+		if (sc.tid == 0 && !(flags & GNET_MSG_PEEK))
 			gnet__recv_done(net, fd, s, (uint64_t)rc);
 		first = 0;
 	} while (got < len && (flags & (GNET_MSG_WAITALL | GNET_MSG_PEEK)) == GNET_MSG_WAITALL);
-	if (gnet__tid() == 0)
+	if (sc.tid == 0)
 		gnet__stream_end(s->sk, GNET_L_RX, got, rc);
 	return got ? (int64_t)got : rc;
+}
+
+GNET_DEV int64_t grecv(gnet_t *net, int fd, void *buf, uint64_t len, int flags)
+{
+	return gnet__recv(gnet__scope(GNET__BLOCK), gnet__scratch(), net, fd, buf, len, flags);
+}
+
+GNET_DEV int64_t grecv_warp(gnet_t *net, int fd, void *buf, uint64_t len, int flags)
+{
+	return gnet__recv(gnet__scope(GNET__WARP), gnet__warp_scratch(), net, fd, buf, len, flags);
+}
+
+GNET_DEV int64_t grecv_thread(gnet_t *net, int fd, void *buf, uint64_t len, int flags)
+{
+	struct gnet__scratch s;
+
+	return gnet__recv(gnet__scope(GNET__THREAD), &s, net, fd, buf, len, flags);
 }
 
 /* ---- send -------------------------------------------------------------------------------------------------------------- */
@@ -392,13 +448,13 @@ GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint
 }
 
 /* Lanes, T2: the step's bytes ride in the entry that was reserved. */
-GNET_DEV void gnet__send_cells(gnet_t *net, int fd, const struct gnet__scratch *s, const uint8_t *src)
+GNET_DEV void gnet__send_cells(struct gnet__scope sc, gnet_t *net, int fd, const struct gnet__scratch *s, const uint8_t *src)
 {
-	uint32_t q = gnet__queue(net, fd), lane = gnet__tid(), nlanes = gnet__nlanes(), n = (uint32_t)s->rc, i, k;
+	uint32_t q = gnet__queue(net, fd), n = (uint32_t)s->rc, i, k;
 	struct gnet_sqe *e = gnet__sqe(net, q, s->pos);
 	uint64_t tag = GNET_SQ_TAG(s->pos, net->sq_log2);
 
-	for (i = lane; i < GNET_CELLS; i += nlanes) {
+	for (i = sc.tid; i < GNET_CELLS; i += sc.lanes) {
 		uint64_t v = tag;
 
 		if (i == 0)
@@ -411,8 +467,8 @@ GNET_DEV void gnet__send_cells(gnet_t *net, int fd, const struct gnet__scratch *
 		}
 		gnet_sys_store(&e->cell[i], v);
 	}
-	__syncwarp(gnet__lanemask());
-	if (lane == 0) {
+	gnet__sync_lanes(sc);
+	if (sc.tid == 0) {
 		s->sk->tx_tail += n;
 		gnet__kick(net, q);
 	}
@@ -425,39 +481,56 @@ GNET_DEV void gnet__send_tail(gnet_t *net, int fd, struct gnet__scratch *s, uint
 	s->fail = gnet__post(net, gnet__queue(net, fd), GNET_OP_TX, fd, s->sk->tx_tail, 1);
 }
 
-GNET_DEV int64_t gsend(gnet_t *net, int fd, const void *buf, uint64_t len, int flags)
+GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd, const void *buf,
+			    uint64_t len, int flags)
 {
-	struct gnet__scratch *s = gnet__scratch();
 	uint64_t sent = 0;
 	int first = 1;
 	int64_t rc;
 
-	__syncthreads();
+	gnet__sync(sc);
 	do {
 		const uint8_t *src = (const uint8_t *)buf + sent;
 
-		if (gnet__tid() < gnet__nlanes()) {
-			if (gnet__tid() == 0)
+		if (sc.tid < sc.lanes) {
+			if (sc.tid == 0)
 				gnet__send_plan(net, fd, s, len - sent, flags, first);
-			__syncwarp(gnet__lanemask());
+			gnet__sync_lanes(sc);
 			if (s->rc > 0 && s->cells)
-				gnet__send_cells(net, fd, s, src);
+				gnet__send_cells(sc, net, fd, s, src);
 		}
-		__syncthreads();
+		gnet__sync(sc);
 		rc = s->rc;
 		if (rc > 0 && !s->cells)
-			gnet__ring_write(net, s->sk->tx_seg - 1, s->sk->tx_tail, src, (uint64_t)rc);
-		__syncthreads();
+			gnet__ring_write(sc, net, s->sk->tx_seg - 1, s->sk->tx_tail, src, (uint64_t)rc);
+		gnet__sync(sc);
 		if (rc <= 0)
 			break;
-		if (gnet__tid() == 0 && !s->cells)
+		if (sc.tid == 0 && !s->cells)
 			gnet__send_tail(net, fd, s, (uint64_t)rc);
 		sent += (uint64_t)rc;
 		first = 0;
 	} while (sent < len);
-	if (gnet__tid() == 0)
+	if (sc.tid == 0)
 		gnet__stream_end(s->sk, GNET_L_TX, sent, rc);
 	return sent ? (int64_t)sent : rc;
+}
+
+GNET_DEV int64_t gsend(gnet_t *net, int fd, const void *buf, uint64_t len, int flags)
+{
+	return gnet__send(gnet__scope(GNET__BLOCK), gnet__scratch(), net, fd, buf, len, flags);
+}
+
+GNET_DEV int64_t gsend_warp(gnet_t *net, int fd, const void *buf, uint64_t len, int flags)
+{
+	return gnet__send(gnet__scope(GNET__WARP), gnet__warp_scratch(), net, fd, buf, len, flags);
+}
+
+GNET_DEV int64_t gsend_thread(gnet_t *net, int fd, const void *buf, uint64_t len, int flags)
+{
+	struct gnet__scratch s;
+
+	return gnet__send(gnet__scope(GNET__THREAD), &s, net, fd, buf, len, flags);
 }
 
 #endif

@@ -22,7 +22,7 @@
 GPUNET_BEGIN_DECLS
 
 typedef struct gpunet gpunet_t; /* a network, host side */
-struct gnet;                    /* the same network as kernels see it: gnet_t of <gpunet/dev/socket.h> */
+struct gnet; /* the same network as kernels see it: gnet_t of <gpunet/dev/socket.h> */
 
 /*
  * Options of gpunet_open. Initialise with GPUNET_OPTIONS_INIT: it sets the size, and every other member to "default"
@@ -30,23 +30,32 @@ struct gnet;                    /* the same network as kernels see it: gnet_t of
  * has the same table; a value out of range is -EINVAL and the error names the option.
  */
 struct gpunet_options {
-	size_t size;             /* sizeof(struct gpunet_options) */
-	const char *device;      /* GPUNET_DEVICE: "auto", "cpu", "cuda", "cuda:N" ["auto": a GPU if there is one] */
-	unsigned proxy_threads;  /* GPUNET_PROXY_THREADS: CPU threads that serve the kernels, 1-64 [1] */
-	int spin_us;             /* GPUNET_SPIN_US: microseconds without work before a proxy thread sleeps; -1: it never
+	size_t size; /* sizeof(struct gpunet_options) */
+	const char *
+		device; /* GPUNET_DEVICE: "auto", "cpu", "cuda", "cuda:N" ["auto": a GPU if there is one] */
+	unsigned
+		proxy_threads; /* GPUNET_PROXY_THREADS: CPU threads that serve the kernels, 1-64 [1] */
+	int spin_us; /* GPUNET_SPIN_US: microseconds without work before a proxy thread sleeps; -1: it never
 				    sleeps [CPU device 1, GPU 200] */
-	unsigned max_sockets;    /* GPUNET_MAX_SOCKETS: open at once, 16-1048575 [16384] */
-	size_t slab_bytes;       /* GPUNET_SLAB_BYTES: pinned memory of all data rings, 64 KiB-64 GiB [64 MiB] */
-	size_t segment_bytes;    /* GPUNET_SEGMENT_BYTES: one ring, a power of two, 16 KiB-8 MiB [256 KiB] */
-	unsigned queue_entries;  /* GPUNET_QUEUE_ENTRIES: submission queue a proxy thread, power of two, 64-65536 [1024] */
-	unsigned calls;          /* GPUNET_CALLS: commands that may wait for an answer at once, 64-65536 [256] */
-	unsigned linger_ms;      /* GPUNET_LINGER_MS: how long the proxy goes on sending after gclose [10000] */
-	unsigned cpu_blocks;     /* GPUNET_CPU_BLOCKS: CPU device: resident blocks, 1-4096 [64] */
-	uint64_t cpu_seed;       /* GPUNET_CPU_SEED: CPU device: order of switches; 0: fixed [0] */
-	unsigned sentinel_us;    /* GPUNET_SENTINEL_US: GPU: how often sleeping threads' queues are looked at [1000] */
+	unsigned max_sockets; /* GPUNET_MAX_SOCKETS: open at once, 16-1048575 [16384] */
+	size_t slab_bytes; /* GPUNET_SLAB_BYTES: pinned memory of all data rings, 64 KiB-64 GiB [64 MiB] */
+	size_t segment_bytes; /* GPUNET_SEGMENT_BYTES: one ring, a power of two, 16 KiB-8 MiB [256 KiB] */
+	unsigned
+		queue_entries; /* GPUNET_QUEUE_ENTRIES: submission queue a proxy thread, power of two, 64-65536 [1024] */
+	unsigned
+		calls; /* GPUNET_CALLS: commands that may wait for an answer at once, 64-65536 [256] */
+	unsigned
+		linger_ms; /* GPUNET_LINGER_MS: how long the proxy goes on sending after gclose [10000] */
+	unsigned cpu_blocks; /* GPUNET_CPU_BLOCKS: CPU device: resident blocks, 1-4096 [64] */
+	uint64_t cpu_seed;   /* GPUNET_CPU_SEED: CPU device: order of switches; 0: fixed [0] */
+	unsigned
+		sentinel_us; /* GPUNET_SENTINEL_US: GPU: how often sleeping threads' queues are looked at [1000] */
 };
 
-#define GPUNET_OPTIONS_INIT { sizeof(struct gpunet_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUNET_OPTIONS_INIT                                                       \
+	{                                                                         \
+		sizeof(struct gpunet_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+	}
 
 /*
  * Opens a network on a device: pins its memory and starts its proxy threads. No kernel may be resident on that GPU, for
@@ -90,8 +99,8 @@ struct gpunet_grid {
  * CPU device: queues a kernel and returns; use GPUNET_LAUNCH. `args` is copied. -EOPNOTSUPP on a GPU's network; -EINVAL for
  * a geometry beyond 1,024 threads a block; -ENOMEM, -EAGAIN when threads cannot be had.
  */
-int gpunet_launch_cpu(gpunet_t *g, void (*entry)(void *args), const struct gpunet_grid *grid, const void *args,
-		      size_t args_size);
+int gpunet_launch_cpu(gpunet_t *g, void (*entry)(void *args), const struct gpunet_grid *grid,
+		      const void *args, size_t args_size);
 
 /* GPU: the stream (a CUstream, that is a cudaStream_t) on which GPUNET_LAUNCH runs kernels; NULL on the CPU device. */
 void *gpunet_stream(gpunet_t *g);
@@ -100,17 +109,17 @@ void *gpunet_stream(gpunet_t *g);
 const char *gpunet_device_kind(gpunet_t *g);
 
 struct gpunet_stats {
-	size_t size;               /* set by the caller: sizeof(struct gpunet_stats) */
-	uint64_t sockets;          /* open now */
-	uint64_t accepted;         /* connections taken over by the proxy, in all */
-	uint64_t bytes_received;   /* from the network */
-	uint64_t bytes_sent;       /* to the network */
-	uint64_t commands;         /* entries of the submission queues */
-	uint64_t sleeps;           /* times that a proxy thread went to sleep */
-	uint64_t wakeups;          /* times that a kernel or the sentinel woke one */
-	uint64_t slab_segments;    /* in all */
+	size_t size;             /* set by the caller: sizeof(struct gpunet_stats) */
+	uint64_t sockets;        /* open now */
+	uint64_t accepted;       /* connections taken over by the proxy, in all */
+	uint64_t bytes_received; /* from the network */
+	uint64_t bytes_sent;     /* to the network */
+	uint64_t commands;       /* entries of the submission queues */
+	uint64_t sleeps;         /* times that a proxy thread went to sleep */
+	uint64_t wakeups;        /* times that a kernel or the sentinel woke one */
+	uint64_t slab_segments;  /* in all */
 	uint64_t slab_segments_used;
-	uint64_t pinned_bytes;     /* host memory shared with the device */
+	uint64_t pinned_bytes; /* host memory shared with the device */
 };
 
 /* Fills as many members as s->size has room for. -EINVAL: size is less than the first two members. */
@@ -125,7 +134,7 @@ enum gpunet_status { GPUNET_OK, GPUNET_MISSING, GPUNET_LIMITED, GPUNET_NOT_BUILT
 
 /* One thing that a user may need. Strings are valid until the next call of the same thread. */
 struct gpunet_check {
-	const char *name;   /* "cpu device", "cuda driver", "transport tcp", ... */
+	const char *name; /* "cpu device", "cuda driver", "transport tcp", ... */
 	enum gpunet_status status;
 	const char *detail; /* what was found */
 	const char *remedy; /* what to do, "" if nothing */
@@ -156,23 +165,29 @@ static inline int gpunet_cuda_prepare(const void *kernel)
 	return cudaFuncGetAttributes(&a, kernel) == cudaSuccess ? 0 : -EIO;
 }
 
-static inline int gpunet_cuda_launch(gpunet_t *g, const void *kernel, const struct gpunet_grid *n, void *args)
+static inline int gpunet_cuda_launch(gpunet_t *g, const void *kernel, const struct gpunet_grid *n,
+				     void *args)
 {
 	dim3 grid(n->grid_x ? n->grid_x : 1, n->grid_y ? n->grid_y : 1, n->grid_z ? n->grid_z : 1);
-	dim3 block(n->block_x ? n->block_x : 1, n->block_y ? n->block_y : 1, n->block_z ? n->block_z : 1);
+	dim3 block(n->block_x ? n->block_x : 1, n->block_y ? n->block_y : 1,
+		   n->block_z ? n->block_z : 1);
 	void *argv[1] = { args };
 
 	if (!gpunet_stream(g))
 		return -EINVAL;
-	return cudaLaunchKernel(kernel, grid, block, argv, n->shared, (cudaStream_t)gpunet_stream(g)) == cudaSuccess ? 0 :
-														       -EIO;
+	return cudaLaunchKernel(kernel, grid, block, argv, n->shared,
+				(cudaStream_t)gpunet_stream(g)) == cudaSuccess
+		       ? 0
+		       : -EIO;
 }
 
 #define GPUNET_PREPARE(kernel) gpunet_cuda_prepare((const void *)(kernel))
-#define GPUNET_LAUNCH(g, kernel, grid, args) gpunet_cuda_launch(g, (const void *)(kernel), &(grid), &(args))
+#define GPUNET_LAUNCH(g, kernel, grid, args) \
+	gpunet_cuda_launch(g, (const void *)(kernel), &(grid), &(args))
 #else
 #define GPUNET_PREPARE(kernel) ((void)(kernel##_entry), 0)
-#define GPUNET_LAUNCH(g, kernel, grid, args) gpunet_launch_cpu(g, kernel##_entry, &(grid), &(args), sizeof(args))
+#define GPUNET_LAUNCH(g, kernel, grid, args) \
+	gpunet_launch_cpu(g, kernel##_entry, &(grid), &(args), sizeof(args))
 #endif
 
 #endif

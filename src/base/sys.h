@@ -36,8 +36,9 @@ struct sys_ops {
 
 	int (*epoll_create)(void);
 	int (*epoll_ctl)(int epfd, int op, int fd, struct epoll_event *ev);
-	int (*epoll_wait)(int epfd, struct epoll_event *ev, int max, int64_t timeout_ns); /* < 0: for ever */
-	int (*eventfd)(void); /* non-blocking */
+	int (*epoll_wait)(int epfd, struct epoll_event *ev, int max,
+			  int64_t timeout_ns); /* < 0: for ever */
+	int (*eventfd)(void);                  /* non-blocking */
 	ssize_t (*read)(int fd, void *buf, size_t n);
 	ssize_t (*write)(int fd, const void *buf, size_t n);
 

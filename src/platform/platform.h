@@ -21,25 +21,26 @@ struct platform_dev;
 
 /* One allocation. `host` is NULL for device memory that the CPU cannot map. */
 struct platform_mem {
-	void *host;   /* the CPU's address */
-	void *dev;    /* the kernels' address; equal to host on the CPU device */
-	size_t size;  /* bytes, as asked for */
+	void *host;    /* the CPU's address */
+	void *dev;     /* the kernels' address; equal to host on the CPU device */
+	size_t size;   /* bytes, as asked for */
 	size_t mapped; /* bytes really mapped (rounded up to pages) */
 };
 
 struct platform_info {
-	char name[64];      /* "NVIDIA H200", "CPU" */
-	char detail[160];   /* driver and its version, or how many resident blocks */
-	int numa_node;      /* -1: unknown */
-	unsigned max_resident_blocks; /* upper bound for one kernel of 32 threads a block; 0: unknown */
-	int lazy_loading;   /* CUDA: 1 if module loading is lazy, 0 if eager, -1 if it does not apply */
+	char name[64];    /* "NVIDIA H200", "CPU" */
+	char detail[160]; /* driver and its version, or how many resident blocks */
+	int numa_node;    /* -1: unknown */
+	unsigned
+		max_resident_blocks; /* upper bound for one kernel of 32 threads a block; 0: unknown */
+	int lazy_loading; /* CUDA: 1 if module loading is lazy, 0 if eager, -1 if it does not apply */
 };
 
 struct platform_params {
-	size_t size;              /* of this struct */
-	unsigned cpu_blocks;      /* CPU device: resident blocks, 0 = its default */
-	uint64_t cpu_seed;        /* CPU device: seed of the fibers' switch order; 0 = fixed order */
-	size_t cpu_stack;         /* CPU device: stack bytes a fiber, 0 = its default */
+	size_t size;         /* of this struct */
+	unsigned cpu_blocks; /* CPU device: resident blocks, 0 = its default */
+	uint64_t cpu_seed;   /* CPU device: seed of the fibers' switch order; 0 = fixed order */
+	size_t cpu_stack;    /* CPU device: stack bytes a fiber, 0 = its default */
 };
 
 /* A kernel's geometry; blocks and threads have x, y, z, all at least 1. */
@@ -64,8 +65,10 @@ struct platform_ops {
 	void (*host_free)(struct platform_dev *dev, struct platform_mem *m);
 	int (*dev_alloc)(struct platform_dev *dev, size_t size, struct platform_mem *out);
 	void (*dev_free)(struct platform_dev *dev, struct platform_mem *m);
-	int (*dev_write)(struct platform_dev *dev, struct platform_mem *m, size_t off, const void *src, size_t n);
-	int (*dev_read)(struct platform_dev *dev, struct platform_mem *m, size_t off, void *dst, size_t n);
+	int (*dev_write)(struct platform_dev *dev, struct platform_mem *m, size_t off,
+			 const void *src, size_t n);
+	int (*dev_read)(struct platform_dev *dev, struct platform_mem *m, size_t off, void *dst,
+			size_t n);
 
 	/* A host thread has changed words that kernels may wait on: wakes sleeping blocks. No-op on a GPU. */
 	void (*notify)(struct platform_dev *dev);
@@ -77,8 +80,8 @@ struct platform_ops {
 	int (*set_kick)(struct platform_dev *dev, void (*kick)(void *ctx, unsigned q), void *ctx);
 
 	/* CPU device: queue a kernel; `args` is copied. -EOPNOTSUPP where the CUDA runtime launches kernels. */
-	int (*launch)(struct platform_dev *dev, void (*entry)(void *args), const struct platform_grid *g,
-		      const void *args, size_t args_size);
+	int (*launch)(struct platform_dev *dev, void (*entry)(void *args),
+		      const struct platform_grid *g, const void *args, size_t args_size);
 	/* The stream that the launch macro uses (a CUstream), NULL on the CPU device. Made at open, non-blocking. */
 	void *(*stream)(struct platform_dev *dev);
 	/* Waits until all kernels of this device handle's stream have ended: 0, -ETIMEDOUT, or their error. */

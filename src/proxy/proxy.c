@@ -27,10 +27,12 @@ static int thread_open(struct proxy *p, unsigned i)
 	t->index = i;
 	t->epfd = sys.epoll_create();
 	if (t->epfd < 0)
-		return log_error(t->epfd, "cannot make the epoll descriptor of proxy thread %u: %s", i, strerror(-t->epfd));
+		return log_error(t->epfd, "cannot make the epoll descriptor of proxy thread %u: %s",
+				 i, strerror(-t->epfd));
 	t->wake_fd = sys.eventfd();
 	if (t->wake_fd < 0)
-		return log_error(t->wake_fd, "cannot make the event descriptor of proxy thread %u: %s", i,
+		return log_error(t->wake_fd,
+				 "cannot make the event descriptor of proxy thread %u: %s", i,
 				 strerror(-t->wake_fd));
 	t->wake.fn = wake_event;
 	return proxy_watch(t, t->wake_fd, &t->wake);
@@ -134,7 +136,8 @@ int proxy_start(struct proxy *p)
 	atomic_store(&p->stop, false);
 	rc = start_threads(p);
 	if (rc) {
-		log_error(rc, "cannot start proxy thread %u of %u: %s", p->started, p->params.threads, strerror(-rc));
+		log_error(rc, "cannot start proxy thread %u of %u: %s", p->started,
+			  p->params.threads, strerror(-rc));
 		proxy_stop(p);
 	}
 	return rc;
@@ -189,13 +192,15 @@ void proxy_reply(struct proxy_thread *t, unsigned call, unsigned tag, int64_t va
 {
 	if (call >= t->p->params.n_calls)
 		return; /* a kernel's memory is not trusted to be sane */
-	__atomic_store_n(&t->p->params.calls[call].reply, (uint64_t)value << 16 | (tag & 0xffff), __ATOMIC_RELEASE);
+	__atomic_store_n(&t->p->params.calls[call].reply, (uint64_t)value << 16 | (tag & 0xffff),
+			 __ATOMIC_RELEASE);
 	t->touched = true;
 }
 
 int proxy_watch(struct proxy_thread *t, int fd, struct proxy_watch *w)
 {
-	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = w };
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+				  .data.ptr = w };
 	int rc;
 
 	w->t = t;

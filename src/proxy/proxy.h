@@ -66,9 +66,9 @@ struct proxy_params {
 	int64_t spin_ns;      /* without work before a thread sleeps; < 0: for ever */
 	uint64_t sentinel_ns; /* how often sleeping threads are looked at if kernels cannot kick */
 	unsigned sq_log2;
-	struct gnet_sqe *sq;           /* [threads << sq_log2] */
-	struct gnet_sq_head *sq_head;  /* [threads] */
-	struct gnet_call *calls;       /* [n_calls] */
+	struct gnet_sqe *sq;          /* [threads << sq_log2] */
+	struct gnet_sq_head *sq_head; /* [threads] */
+	struct gnet_call *calls;      /* [n_calls] */
 	unsigned n_calls;
 	const struct platform_ops *platform;
 	struct platform_dev *dev;

@@ -159,14 +159,16 @@ void proxy_wake(struct proxy_thread *t)
 void *proxy_sentinel_main(void *arg)
 {
 	struct proxy *p = arg;
-	struct timespec ts = { (time_t)(p->params.sentinel_ns / 1000000000u), (long)(p->params.sentinel_ns % 1000000000u) };
+	struct timespec ts = { (time_t)(p->params.sentinel_ns / 1000000000u),
+			       (long)(p->params.sentinel_ns % 1000000000u) };
 
 	while (!atomic_load_explicit(&p->stop, memory_order_acquire)) {
 		unsigned i;
 
 		for (i = 0; i < p->params.threads; i++) {
 			struct proxy_thread *t = &p->t[i];
-			uint64_t head = __atomic_load_n(&p->params.sq_head[i].pos, __ATOMIC_RELAXED);
+			uint64_t head =
+				__atomic_load_n(&p->params.sq_head[i].pos, __ATOMIC_RELAXED);
 
 			if (atomic_load_explicit(&t->mark, memory_order_relaxed) != AWAKE &&
 			    proxy_sq_ready(&p->params, i, head))

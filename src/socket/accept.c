@@ -29,7 +29,8 @@ bool sock_accept_room(const struct sock *s)
 static void short_of(struct sock *s, const char *what, uint64_t now)
 {
 	if (!s->complained)
-		log_line(LOG_WARN, "connections wait in the backlog of a listening socket: %s", what);
+		log_line(LOG_WARN, "connections wait in the backlog of a listening socket: %s",
+			 what);
 	s->complained = true;
 	sock_retry(s, now);
 }
@@ -65,7 +66,8 @@ static bool put(struct sock *listener, struct channel *ch)
 	}
 	sock_publish(s);
 	__atomic_store_n(&listener->st.bus->line.cell[1 + p % GNET_ACCEPT_RING],
-			 (uint64_t)(uint32_t)sock_fd(s) << 8 | GNET_ACCEPT_TAG(p), __ATOMIC_RELEASE);
+			 (uint64_t)(uint32_t)sock_fd(s) << 8 | GNET_ACCEPT_TAG(p),
+			 __ATOMIC_RELEASE);
 	listener->accepted = p + 1;
 	atomic_fetch_add_explicit(&all->accepted, 1, memory_order_relaxed);
 	proxy_touched(listener->st.set->t);
@@ -90,7 +92,8 @@ unsigned sock_accept_step(struct sock *s, uint64_t now)
 			return n;
 		}
 		if (!slot_free(s->all)) {
-			short_of(s, "all sockets of the network are open (option max_sockets)", now);
+			short_of(s, "all sockets of the network are open (option max_sockets)",
+				 now);
 			return n;
 		}
 		rc = s->ch->ops->accept(s->ch, &ch);
@@ -110,7 +113,8 @@ unsigned sock_accept_step(struct sock *s, uint64_t now)
 void sock_drop_unclaimed(struct sock *s, uint64_t claimed)
 {
 	for (; claimed < s->accepted && s->accepted - claimed <= GNET_ACCEPT_RING; claimed++) {
-		uint64_t c = __atomic_load_n(&s->st.bus->line.cell[1 + claimed % GNET_ACCEPT_RING], __ATOMIC_RELAXED);
+		uint64_t c = __atomic_load_n(&s->st.bus->line.cell[1 + claimed % GNET_ACCEPT_RING],
+					     __ATOMIC_RELAXED);
 		uint32_t slot = GNET_FD_SLOT((int)(c >> 8));
 
 		if (slot < s->all->p.max)

@@ -15,7 +15,8 @@ struct report {
 	int rc;
 };
 
-static void tell(struct report *r, const char *name, enum gpunet_status status, const char *detail, const char *remedy)
+static void tell(struct report *r, const char *name, enum gpunet_status status, const char *detail,
+		 const char *remedy)
 {
 	struct gpunet_check c = { name, status, detail, remedy };
 
@@ -23,7 +24,8 @@ static void tell(struct report *r, const char *name, enum gpunet_status status, 
 		r->rc = r->fn(&c, r->arg);
 }
 
-static void check_device(struct report *r, const struct platform_ops *p, const char *name, bool optional)
+static void check_device(struct report *r, const struct platform_ops *p, const char *name,
+			 bool optional)
 {
 	struct platform_params pp = { .size = sizeof(pp) };
 	struct platform_info info;
@@ -32,20 +34,25 @@ static void check_device(struct report *r, const struct platform_ops *p, const c
 	int n = p->count(why, sizeof(why)), rc;
 
 	if (n <= 0) {
-		tell(r, name, GPUNET_MISSING, why, optional ? "not needed: kernels run on the CPU device" : "");
+		tell(r, name, GPUNET_MISSING, why,
+		     optional ? "not needed: kernels run on the CPU device" : "");
 		return;
 	}
 	rc = p->open(0, &pp, &dev);
 	if (rc) {
-		tell(r, name, GPUNET_LIMITED, "a device is there but cannot be opened", strerror(-rc));
+		tell(r, name, GPUNET_LIMITED, "a device is there but cannot be opened",
+		     strerror(-rc));
 		return;
 	}
 	if (!p->info(dev, &info)) {
 		snprintf(detail, sizeof(detail), "%d: %s; %s", n, info.name, info.detail);
 		tell(r, name, GPUNET_OK, detail, "");
 		if (info.lazy_loading >= 0)
-			tell(r, "cuda module loading", GPUNET_OK, info.lazy_loading ? "lazy" : "eager",
-			     info.lazy_loading ? "load kernels with GPUNET_PREPARE before one is resident" : "");
+			tell(r, "cuda module loading", GPUNET_OK,
+			     info.lazy_loading ? "lazy" : "eager",
+			     info.lazy_loading
+				     ? "load kernels with GPUNET_PREPARE before one is resident"
+				     : "");
 	}
 	p->close(dev);
 }
@@ -61,8 +68,10 @@ static void check_memlock(struct report *r)
 		tell(r, "pinned memory limit", GPUNET_OK, "unlimited", "");
 		return;
 	}
-	snprintf(detail, sizeof(detail), "RLIMIT_MEMLOCK is %llu KiB", (unsigned long long)l.rlim_cur >> 10);
-	tell(r, "pinned memory limit", GPUNET_OK, detail, "RDMA will need more: ulimit -l unlimited");
+	snprintf(detail, sizeof(detail), "RLIMIT_MEMLOCK is %llu KiB",
+		 (unsigned long long)l.rlim_cur >> 10);
+	tell(r, "pinned memory limit", GPUNET_OK, detail,
+	     "RDMA will need more: ulimit -l unlimited");
 }
 
 static void check_files(struct report *r)
@@ -72,7 +81,8 @@ static void check_files(struct report *r)
 
 	if (getrlimit(RLIMIT_NOFILE, &l))
 		return;
-	snprintf(detail, sizeof(detail), "RLIMIT_NOFILE is %llu (one a socket)", (unsigned long long)l.rlim_cur);
+	snprintf(detail, sizeof(detail), "RLIMIT_NOFILE is %llu (one a socket)",
+		 (unsigned long long)l.rlim_cur);
 	tell(r, "open files limit", l.rlim_cur < 1024 ? GPUNET_LIMITED : GPUNET_OK, detail,
 	     l.rlim_cur < 1024 ? "raise it with ulimit -n" : "");
 }
@@ -82,7 +92,8 @@ static void check_transport(struct report *r, const char *name, int domain)
 	int fd = sys.socket(domain, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0) {
-		tell(r, name, GPUNET_MISSING, strerror(-fd), "the kernel or a sandbox forbids sockets of this kind");
+		tell(r, name, GPUNET_MISSING, strerror(-fd),
+		     "the kernel or a sandbox forbids sockets of this kind");
 		return;
 	}
 	sys.close(fd);

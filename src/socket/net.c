@@ -42,7 +42,8 @@ static int choose_auto(const struct platform_ops **ops, char *why, size_t why_si
 	return -ENODEV;
 }
 
-int net_choose(const char *name, const struct platform_ops **ops, int *ordinal, char *why, size_t why_size)
+int net_choose(const char *name, const struct platform_ops **ops, int *ordinal, char *why,
+	       size_t why_size)
 {
 	const char *colon = strchr(name, ':');
 	size_t len = colon ? (size_t)(colon - name) : strlen(name);
@@ -57,14 +58,16 @@ int net_choose(const char *name, const struct platform_ops **ops, int *ordinal, 
 	if (colon)
 		n = strtol(colon + 1, &end, 10);
 	if (!*ops || (colon && (end == colon + 1 || *end || n < 0 || n > 1023))) {
-		snprintf(why, why_size, "there is no device \"%s\": use auto, cpu, cuda or cuda:N", name);
+		snprintf(why, why_size, "there is no device \"%s\": use auto, cpu, cuda or cuda:N",
+			 name);
 		return -EINVAL;
 	}
 	have = (*ops)->count(why, why_size);
 	if (have <= 0)
 		return -ENODEV;
 	if (n >= have) {
-		snprintf(why, why_size, "device %s: there %s only %d of that kind", name, have == 1 ? "is" : "are", have);
+		snprintf(why, why_size, "device %s: there %s only %d of that kind", name,
+			 have == 1 ? "is" : "are", have);
 		return -ENODEV;
 	}
 	*ordinal = (int)n;
@@ -159,7 +162,9 @@ static int write_handle(struct gpunet *g)
 
 static int open_device(struct gpunet *g)
 {
-	struct platform_params pp = { .size = sizeof(pp), .cpu_blocks = g->opt.cpu_blocks, .cpu_seed = g->opt.cpu_seed };
+	struct platform_params pp = { .size = sizeof(pp),
+				      .cpu_blocks = g->opt.cpu_blocks,
+				      .cpu_seed = g->opt.cpu_seed };
 	char why[320] = "";
 	int ordinal, rc;
 
@@ -197,7 +202,8 @@ static int open_sockets(struct gpunet *g)
 		.proxy = g->proxy,
 		.linger_ns = (uint64_t)g->opt.linger_ms * 1000000u,
 	};
-	int rc = slab_init(&g->slab, g->slab_mem.host, log2_of(g->opt.segment_bytes), (uint32_t)segments(&g->opt));
+	int rc = slab_init(&g->slab, g->slab_mem.host, log2_of(g->opt.segment_bytes),
+			   (uint32_t)segments(&g->opt));
 
 	if (rc)
 		return log_error(rc, "no memory for the slab's list of segments");
@@ -319,9 +325,10 @@ int gpunet_close(gpunet_t *g, unsigned timeout_ms)
 	gpunet_abort(g);
 	rc = g->platform->sync(g->dev, timeout);
 	if (rc == -ETIMEDOUT)
-		return log_error(-EBUSY,
-				 "cannot close the network: a kernel is still resident after %u ms; end it and close again",
-				 timeout_ms);
+		return log_error(
+			-EBUSY,
+			"cannot close the network: a kernel is still resident after %u ms; end it and close again",
+			timeout_ms);
 	used = sys.now_ns() - start;
 	close_sockets(g, used < timeout ? timeout - used : 0);
 	destroy(g);
@@ -335,11 +342,12 @@ struct gnet *gpunet_device(gpunet_t *g)
 	return g->net_mem.dev;
 }
 
-int gpunet_launch_cpu(gpunet_t *g, void (*entry)(void *args), const struct gpunet_grid *grid, const void *args,
-		      size_t args_size)
+int gpunet_launch_cpu(gpunet_t *g, void (*entry)(void *args), const struct gpunet_grid *grid,
+		      const void *args, size_t args_size)
 {
 	const struct platform_grid pg = {
-		.grid = { grid->grid_x ? grid->grid_x : 1, grid->grid_y ? grid->grid_y : 1, grid->grid_z ? grid->grid_z : 1 },
+		.grid = { grid->grid_x ? grid->grid_x : 1, grid->grid_y ? grid->grid_y : 1,
+			  grid->grid_z ? grid->grid_z : 1 },
 		.block = { grid->block_x ? grid->block_x : 1, grid->block_y ? grid->block_y : 1,
 			   grid->block_z ? grid->block_z : 1 },
 		.shared = grid->shared,
@@ -366,7 +374,10 @@ int gpunet_get_stats(gpunet_t *g, struct gpunet_stats *s)
 	unsigned i;
 
 	if (size < offsetof(struct gpunet_stats, accepted))
-		return log_error(-EINVAL, "struct gpunet_stats has size %zu: set it to sizeof(struct gpunet_stats)", size);
+		return log_error(
+			-EINVAL,
+			"struct gpunet_stats has size %zu: set it to sizeof(struct gpunet_stats)",
+			size);
 	proxy_get_counters(g->proxy, &c);
 	all.sockets = atomic_load(&g->sockets.open);
 	all.accepted = atomic_load(&g->sockets.accepted);

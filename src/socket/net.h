@@ -20,7 +20,7 @@ struct gpunet {
 	struct gpunet_options opt; /* complete: no member is "default" */
 	const struct platform_ops *platform;
 	struct platform_dev *dev;
-	struct platform_mem shared, slab_mem;          /* host memory */
+	struct platform_mem shared, slab_mem;           /* host memory */
 	struct platform_mem net_mem, socks, sqd, calls; /* device memory */
 	struct net_layout at;
 	struct slab slab;
@@ -36,6 +36,7 @@ int options_complete(struct gpunet_options *out, const struct gpunet_options *op
 void options_for_device(struct gpunet_options *o, int is_gpu);
 
 /* net.c, for doctor.c: the device that `name` ("auto", "cpu", "cuda", "cuda:N") means, and why. */
-int net_choose(const char *name, const struct platform_ops **ops, int *ordinal, char *why, size_t why_size);
+int net_choose(const char *name, const struct platform_ops **ops, int *ordinal, char *why,
+	       size_t why_size);
 
 #endif

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "channel/tcp/tcp.h"
+#include "channel/channel.h"
 
 static void reply(struct proxy_thread *t, const struct proxy_entry *e, int64_t value)
 {
@@ -16,7 +16,7 @@ static int make_socket(struct proxy_thread *t, struct sockets *all, uint32_t a)
 {
 	struct channel *ch;
 	struct sock *s;
-	int rc = tcp_create((int)(a & 0xff), (int)(a >> 8 & 0xff), (int)(a >> 16 & 0xff), &ch);
+	int rc = channel_create((int)(a & 0xff), (int)(a >> 8 & 0xff), (int)(a >> 16 & 0xff), &ch);
 
 	if (rc)
 		return rc;
@@ -59,7 +59,8 @@ static void op_cancel(struct proxy_thread *t, const struct proxy_entry *e, void 
 }
 
 /* Copies a command's address out of memory that a kernel may go on writing: its length, or -EINVAL. */
-static int take_addr(struct proxy_thread *t, const struct proxy_entry *e, struct sockaddr_storage *a)
+static int take_addr(struct proxy_thread *t, const struct proxy_entry *e,
+		     struct sockaddr_storage *a)
 {
 	const uint8_t *arg = proxy_arg(t, e->call);
 
@@ -102,7 +103,8 @@ static int64_t name_of(struct proxy_thread *t, const struct proxy_entry *e, stru
 	struct sockaddr_storage a;
 	socklen_t n = sizeof(a);
 	uint8_t *arg = proxy_arg(t, e->call);
-	int rc = s->ch->ops->name_of(s->ch, e->op == GNET_OP_GETPEERNAME, (struct sockaddr *)&a, &n);
+	int rc =
+		s->ch->ops->name_of(s->ch, e->op == GNET_OP_GETPEERNAME, (struct sockaddr *)&a, &n);
 
 	if (rc || !arg)
 		return rc ? rc : -EINVAL;
@@ -138,8 +140,10 @@ static void op_command(struct proxy_thread *t, const struct proxy_entry *e, void
 
 void sock_register_ops(struct sockets *all)
 {
-	static const unsigned commands[] = { GNET_OP_BIND,	  GNET_OP_LISTEN,      GNET_OP_SHUTDOWN, GNET_OP_TX_ATTACH,
-					     GNET_OP_CLOSE, GNET_OP_GETSOCKNAME, GNET_OP_GETPEERNAME };
+	static const unsigned commands[] = { GNET_OP_BIND,       GNET_OP_LISTEN,
+					     GNET_OP_SHUTDOWN,   GNET_OP_TX_ATTACH,
+					     GNET_OP_CLOSE,      GNET_OP_GETSOCKNAME,
+					     GNET_OP_GETPEERNAME };
 	struct proxy *p = all->p.proxy;
 	unsigned i;
 

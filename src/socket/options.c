@@ -19,9 +19,10 @@ struct option {
 	bool power_of_two;
 };
 
-#define OPT(name_, env_, kind_, least_, most_, def_, pow2_)                                                            \
-	{                                                                                                              \
-		#name_, env_, kind_, offsetof(struct gpunet_options, name_), least_, most_, def_, pow2_                \
+#define OPT(name_, env_, kind_, least_, most_, def_, pow2_)                                       \
+	{                                                                                         \
+#name_, env_, kind_, offsetof(struct gpunet_options, name_), least_, most_, def_, \
+			pow2_                                                                     \
 	}
 
 /* 0 stands for "default" wherever it is not a value of its own. */
@@ -30,7 +31,8 @@ static const struct option table[] = {
 	OPT(spin_us, "GPUNET_SPIN_US", INT, -1, 1000000000, 0, false),
 	OPT(max_sockets, "GPUNET_MAX_SOCKETS", UINT, 16, GNET_SLOT_MAX - 1, 16384, false),
 	OPT(slab_bytes, "GPUNET_SLAB_BYTES", SIZE, 64 << 10, INT64_C(64) << 30, 64 << 20, false),
-	OPT(segment_bytes, "GPUNET_SEGMENT_BYTES", SIZE, 16 << 10, INT64_C(1) << GNET_SEG_LOG2_MAX, 256 << 10, true),
+	OPT(segment_bytes, "GPUNET_SEGMENT_BYTES", SIZE, 16 << 10, INT64_C(1) << GNET_SEG_LOG2_MAX,
+	    256 << 10, true),
 	OPT(queue_entries, "GPUNET_QUEUE_ENTRIES", UINT, 64, 65536, 1024, true),
 	OPT(calls, "GPUNET_CALLS", UINT, 64, 65536, 256, false),
 	OPT(linger_ms, "GPUNET_LINGER_MS", UINT, 1, 86400000, 10000, false),
@@ -117,14 +119,16 @@ static int complete_one(struct gpunet_options *o, const struct option *t)
 	if (!v && env && *env) {
 		from = "environment variable";
 		if (parse(env, &v))
-			return log_error(-EINVAL, "%s %s: \"%s\" is not a number (K, M, G may follow)", from, t->env, env);
+			return log_error(-EINVAL,
+					 "%s %s: \"%s\" is not a number (K, M, G may follow)", from,
+					 t->env, env);
 	}
 	if (!v && t->def)
 		v = t->def;
 	else if (v && (v < t->least || v > t->most || (t->power_of_two && (v & (v - 1)))))
 		return log_error(-EINVAL, "%s %s: %lld is not within %lld to %lld%s", from,
-				 *from == 'o' ? t->name : t->env, (long long)v, (long long)t->least, (long long)t->most,
-				 t->power_of_two ? ", a power of two" : "");
+				 *from == 'o' ? t->name : t->env, (long long)v, (long long)t->least,
+				 (long long)t->most, t->power_of_two ? ", a power of two" : "");
 	set(o, t, v);
 	return 0;
 }
@@ -137,12 +141,15 @@ int options_complete(struct gpunet_options *out, const struct gpunet_options *op
 
 	memset(out, 0, sizeof(*out));
 	if (opt && opt->size > sizeof(*out))
-		return log_error(-EINVAL,
-				 "struct gpunet_options has %zu bytes, this library knows %zu: the program was built for a newer gpunet",
-				 opt->size, sizeof(*out));
+		return log_error(
+			-EINVAL,
+			"struct gpunet_options has %zu bytes, this library knows %zu: the program was built for a newer gpunet",
+			opt->size, sizeof(*out));
 	if (opt && opt->size < offsetof(struct gpunet_options, device) + sizeof(out->device))
-		return log_error(-EINVAL, "struct gpunet_options has size %zu: initialise it with GPUNET_OPTIONS_INIT",
-				 opt->size);
+		return log_error(
+			-EINVAL,
+			"struct gpunet_options has size %zu: initialise it with GPUNET_OPTIONS_INIT",
+			opt->size);
 	if (opt)
 		memcpy(out, opt, opt->size);
 	out->size = sizeof(*out);
@@ -154,8 +161,10 @@ int options_complete(struct gpunet_options *out, const struct gpunet_options *op
 			return rc;
 	}
 	if (out->slab_bytes < out->segment_bytes)
-		return log_error(-EINVAL, "option slab_bytes: %zu is less than one segment (segment_bytes %zu)",
-				 out->slab_bytes, out->segment_bytes);
+		return log_error(
+			-EINVAL,
+			"option slab_bytes: %zu is less than one segment (segment_bytes %zu)",
+			out->slab_bytes, out->segment_bytes);
 	out->calls = (out->calls + 63) / 64 * 64;
 	return 0;
 }

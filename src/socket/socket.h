@@ -51,13 +51,14 @@ struct sock_thread {
 	struct stream_set set;
 	struct list ready; /* listeners with something to do */
 	struct list full;  /* listeners whose ring is full */
-	struct list retry; /* to be tried again at retry_at: connects, and listeners short of something */
+	struct list
+		retry; /* to be tried again at retry_at: connects, and listeners short of something */
 	uint64_t retry_at;
 
 	pthread_mutex_t lock; /* of what other threads may do: */
 	uint32_t *free;       /* free slots, first freed first used */
 	uint32_t free_head, free_count, free_size;
-	struct list orders;   /* sockets that another thread wants closed */
+	struct list orders; /* sockets that another thread wants closed */
 	_Atomic bool ordered;
 };
 
@@ -105,7 +106,8 @@ int sock_fd(const struct sock *s);
 
 int sock_listen(struct sock *s, int backlog);
 /* Answers the call when the result is known. */
-void sock_connect(struct sock *s, unsigned call, unsigned tag, const struct sockaddr *a, socklen_t n);
+void sock_connect(struct sock *s, unsigned call, unsigned tag, const struct sockaddr *a,
+		  socklen_t n);
 void sock_cancel(struct sock *s);
 /* claimed: connections that kernels took from a listener. */
 void sock_close(struct sock *s, uint64_t claimed);

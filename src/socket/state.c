@@ -70,7 +70,8 @@ int sock_listen(struct sock *s, int backlog)
 	return 0;
 }
 
-void sock_connect(struct sock *s, unsigned call, unsigned tag, const struct sockaddr *a, socklen_t n)
+void sock_connect(struct sock *s, unsigned call, unsigned tag, const struct sockaddr *a,
+		  socklen_t n)
 {
 	int rc;
 

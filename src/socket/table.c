@@ -89,7 +89,10 @@ struct sock *sock_find(struct proxy_thread *t, struct sockets *all, int fd)
 	if (slot >= all->p.max || slot % all->threads != proxy_index(t))
 		return NULL;
 	s = &all->sock[slot];
-	return fd && atomic_load_explicit(&s->fd, memory_order_acquire) == fd && s->state != SOCK_CLOSED ? s : NULL;
+	return fd && atomic_load_explicit(&s->fd, memory_order_acquire) == fd &&
+			       s->state != SOCK_CLOSED
+		       ? s
+		       : NULL;
 }
 
 /* ---- hooks of the proxy ------------------------------------------------------------------------------------------------ */
@@ -121,7 +124,9 @@ static void close_own(struct sockets *all, unsigned thread)
 		struct sock *s = &all->sock[i];
 
 		if (atomic_load_explicit(&s->fd, memory_order_acquire) && s->state != SOCK_CLOSED)
-			sock_close(s, s->state == SOCK_LISTENING ? __atomic_load_n(&s->st.bus->head, __ATOMIC_ACQUIRE) : 0);
+			sock_close(s, s->state == SOCK_LISTENING
+					      ? __atomic_load_n(&s->st.bus->head, __ATOMIC_ACQUIRE)
+					      : 0);
 	}
 }
 
@@ -166,7 +171,8 @@ static void run_retries(struct sock_thread *t, uint64_t now, uint64_t *next)
 			if (s->state == SOCK_LISTENING)
 				list_add_tail(&t->ready, &s->link);
 			else if (s->state == SOCK_CONNECTING)
-				sock_connect(s, s->call, s->tag, (struct sockaddr *)&s->addr, s->addr_len);
+				sock_connect(s, s->call, s->tag, (struct sockaddr *)&s->addr,
+					     s->addr_len);
 		}
 	}
 	if (!list_empty(&t->retry) && t->retry_at < *next)
@@ -251,7 +257,8 @@ int sockets_init(struct sockets *all, const struct sockets_params *p)
 		rc = thread_init(all, i);
 	if (rc) {
 		sockets_fini(all);
-		return log_error(rc, "no memory for a table of %u sockets (option max_sockets)", p->max);
+		return log_error(rc, "no memory for a table of %u sockets (option max_sockets)",
+				 p->max);
 	}
 	sock_register_ops(all);
 	proxy_set_hooks(p->proxy, &hooks);

@@ -31,8 +31,8 @@ static void put_cell0(struct stream *s, uint64_t v)
 
 static uint64_t cell0(uint64_t flags, uint64_t n_inline, uint64_t tail, uint64_t tag)
 {
-	return (tail & GNET_LINE_TAIL_MASK) << GNET_LINE_TAIL_SHIFT | n_inline << GNET_LINE_INLINE_SHIFT |
-	       flags << GNET_LINE_FLAGS_SHIFT | tag;
+	return (tail & GNET_LINE_TAIL_MASK) << GNET_LINE_TAIL_SHIFT |
+	       n_inline << GNET_LINE_INLINE_SHIFT | flags << GNET_LINE_FLAGS_SHIFT | tag;
 }
 
 /* R1: all cells with the next inline tag. `data` has at least 7 readable bytes more than n. */
@@ -40,7 +40,8 @@ static void publish_inline(struct stream *s, const uint8_t *data, unsigned n)
 {
 	unsigned i;
 
-	s->tag_inline = s->tag_inline == GNET_LINE_TAG_INLINE_LAST ? GNET_LINE_TAG_INLINE_FIRST : s->tag_inline + 1u;
+	s->tag_inline = s->tag_inline == GNET_LINE_TAG_INLINE_LAST ? GNET_LINE_TAG_INLINE_FIRST
+								   : s->tag_inline + 1u;
 	for (i = 1; i < GNET_CELLS; i++) {
 		uint64_t v = 0;
 
@@ -54,10 +55,11 @@ static void publish_inline(struct stream *s, const uint8_t *data, unsigned n)
 /* R2: the bytes up to rx_tail are in the ring. */
 static void publish_ring(struct stream *s)
 {
-	s->tag_ring = s->tag_ring == GNET_LINE_TAG_RING_LAST ? GNET_LINE_TAG_RING_FIRST : s->tag_ring + 1u;
+	s->tag_ring = s->tag_ring == GNET_LINE_TAG_RING_LAST ? GNET_LINE_TAG_RING_FIRST
+							     : s->tag_ring + 1u;
 	put_cell(s, 1,
-		 (s->rx_tail & 0xffffff) << GNET_LINE_TAIL24_SHIFT | (uint64_t)(uint32_t)s->rx_seg << GNET_LINE_SEG_SHIFT |
-			 s->tag_ring);
+		 (s->rx_tail & 0xffffff) << GNET_LINE_TAIL24_SHIFT |
+			 (uint64_t)(uint32_t)s->rx_seg << GNET_LINE_SEG_SHIFT | s->tag_ring);
 	put_cell0(s, cell0(0, 0, s->rx_tail, s->tag_ring));
 }
 
@@ -182,9 +184,11 @@ static void publish_received(struct stream *s, uint64_t from, uint64_t n, uint64
 
 static unsigned receive_ring(struct stream *s, uint64_t head)
 {
-	uint64_t size = seg_size(s), unread = s->rx_tail - head, room = size - unread, off = s->rx_tail & (size - 1);
+	uint64_t size = seg_size(s), unread = s->rx_tail - head, room = size - unread,
+		 off = s->rx_tail & (size - 1);
 	uint8_t *ring = slab_at(s->set->slab, s->rx_seg);
-	uint64_t want = room < RX_CHUNK ? room : RX_CHUNK, first = want < size - off ? want : size - off;
+	uint64_t want = room < RX_CHUNK ? room : RX_CHUNK,
+		 first = want < size - off ? want : size - off;
 	struct iovec v[2] = { { ring + off, first }, { ring, want - first } };
 	ssize_t n;
 

@@ -2,7 +2,8 @@
 /* Which streams of a proxy thread have something to do. */
 #include "stream/internal.h"
 
-void stream_set_init(struct stream_set *set, struct proxy_thread *t, struct slab *slab, uint64_t linger_ns)
+void stream_set_init(struct stream_set *set, struct proxy_thread *t, struct slab *slab,
+		     uint64_t linger_ns)
 {
 	set->t = t;
 	set->slab = slab;

@@ -39,15 +39,17 @@ struct stream {
 	struct list run_link, wait_link, attached_link, closing_link;
 
 	/* receive */
-	uint64_t rx_tail;  /* published */
-	uint64_t rx_seen;  /* the kernel's head when the stream began to wait */
-	uint64_t cell0;    /* as published */
-	int rx_seg;        /* -1: none */
+	uint64_t rx_tail; /* published */
+	uint64_t rx_seen; /* the kernel's head when the stream began to wait */
+	uint64_t cell0;   /* as published */
+	int rx_seg;       /* -1: none */
 	uint8_t tag_inline, tag_ring;
-	bool readable;     /* recv may have something */
-	bool rx_end;       /* the peer sends no more: a short count is not the last word */
-	bool rx_done;      /* end or error published */
-	uint8_t rx_mini[GNET_INLINE_MAX + 7]; /* unconsumed bytes of a stream without a segment; position rx_tail ends it */
+	bool readable; /* recv may have something */
+	bool rx_end;   /* the peer sends no more: a short count is not the last word */
+	bool rx_done;  /* end or error published */
+	uint8_t rx_mini
+		[GNET_INLINE_MAX +
+		 7]; /* unconsumed bytes of a stream without a segment; position rx_tail ends it */
 
 	/* send */
 	uint64_t tx_tail; /* handed over by the kernel */
@@ -55,22 +57,24 @@ struct stream {
 	int tx_seg;       /* -1: none */
 	uint8_t *tx_mini; /* GNET_MINI_BYTES, while there is no segment */
 	bool writable;
-	bool tx_dead;     /* an error: nothing will be sent any more */
-	bool shut_wr;     /* shut down when everything is sent */
+	bool tx_dead; /* an error: nothing will be sent any more */
+	bool shut_wr; /* shut down when everything is sent */
 	bool closing;
-	bool counted;     /* in set->unsent */
+	bool counted; /* in set->unsent */
 	uint64_t deadline;
-	int err;          /* errno of the channel, 0: none */
+	int err; /* errno of the channel, 0: none */
 };
 
-void stream_set_init(struct stream_set *set, struct proxy_thread *t, struct slab *slab, uint64_t linger_ns);
+void stream_set_init(struct stream_set *set, struct proxy_thread *t, struct slab *slab,
+		     uint64_t linger_ns);
 /* The hooks of proxy.h. */
 unsigned stream_set_step(struct stream_set *set, uint64_t now, uint64_t *next);
 bool stream_set_waits(const struct stream_set *set);
 bool stream_set_has_room(const struct stream_set *set);
 
 /* Before the descriptor is given out; from any thread. Resets the shared record. */
-void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus *bus, void (*gone)(struct stream *));
+void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus *bus,
+		 void (*gone)(struct stream *));
 /* The channel is connected: bytes may flow. */
 void stream_connected(struct stream *s, struct channel *ch);
 /* The channel told of events (channel.h). */

@@ -21,7 +21,8 @@ static uint8_t *tx_buf(const struct stream *s)
 /* T4 */
 static void publish_txw(struct stream *s)
 {
-	uint64_t v = (s->tx_head & GNET_TXW_POS_MASK) | (uint64_t)(unsigned)s->err << GNET_TXW_ERR_SHIFT;
+	uint64_t v = (s->tx_head & GNET_TXW_POS_MASK) | (uint64_t)(unsigned)s->err
+								<< GNET_TXW_ERR_SHIFT;
 
 	__atomic_store_n(&s->bus->txw, v, __ATOMIC_RELEASE);
 	proxy_touched(s->set->t);
@@ -40,7 +41,8 @@ static void count_unsent(struct stream *s)
 		atomic_fetch_sub(&s->set->unsent, 1);
 }
 
-void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus *bus, void (*gone)(struct stream *))
+void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus *bus,
+		 void (*gone)(struct stream *))
 {
 	unsigned i;
 
@@ -104,7 +106,8 @@ static bool fits(struct stream *s, uint64_t n)
 
 void stream_send(struct stream *s, const uint8_t *data, unsigned n)
 {
-	uint64_t size = tx_size(s), off = s->tx_tail & (size - 1), first = n < size - off ? n : size - off;
+	uint64_t size = tx_size(s), off = s->tx_tail & (size - 1),
+		 first = n < size - off ? n : size - off;
 
 	if (!s->ch || s->shut_wr || s->closing || !n || !fits(s, n))
 		return;
@@ -144,7 +147,8 @@ int stream_attach_tx(struct stream *s)
 	if (seg < 0)
 		return seg;
 	for (pos = s->tx_head; pos != s->tx_tail; pos++)
-		slab_at(s->set->slab, seg)[pos & (size - 1)] = s->tx_mini[pos & (GNET_MINI_BYTES - 1)];
+		slab_at(s->set->slab, seg)[pos & (size - 1)] =
+			s->tx_mini[pos & (GNET_MINI_BYTES - 1)];
 	sys.free(s->tx_mini);
 	s->tx_mini = NULL;
 	s->tx_seg = seg;
@@ -244,8 +248,10 @@ void stream_abort(struct stream *s)
 	bool lost = s->ch && !s->tx_dead && s->tx_head != s->tx_tail;
 
 	if (lost)
-		log_line(LOG_NOTE, "closing a socket with %llu unsent bytes: the peer took none for linger_ms",
-			 (unsigned long long)(s->tx_tail - s->tx_head));
+		log_line(
+			LOG_NOTE,
+			"closing a socket with %llu unsent bytes: the peer took none for linger_ms",
+			(unsigned long long)(s->tx_tail - s->tx_head));
 	s->closing = false;
 	s->tx_dead = true;
 	count_unsent(s);

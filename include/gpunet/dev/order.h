@@ -81,7 +81,10 @@ GNET_DEV uint64_t gnet_dev_add(uint64_t *p, uint64_t v)
 {
 	uint64_t old;
 
-	asm volatile("atom.acq_rel.gpu.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+	asm volatile("atom.acq_rel.gpu.add.u64 %0, [%1], %2;"
+		     : "=l"(old)
+		     : "l"(p), "l"(v)
+		     : "memory");
 	return old;
 }
 
@@ -89,7 +92,10 @@ GNET_DEV uint64_t gnet_dev_or(uint64_t *p, uint64_t v)
 {
 	uint64_t old;
 
-	asm volatile("atom.acq_rel.gpu.or.b64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+	asm volatile("atom.acq_rel.gpu.or.b64 %0, [%1], %2;"
+		     : "=l"(old)
+		     : "l"(p), "l"(v)
+		     : "memory");
 	return old;
 }
 
@@ -97,7 +103,10 @@ GNET_DEV uint64_t gnet_dev_and(uint64_t *p, uint64_t v)
 {
 	uint64_t old;
 
-	asm volatile("atom.acq_rel.gpu.and.b64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+	asm volatile("atom.acq_rel.gpu.and.b64 %0, [%1], %2;"
+		     : "=l"(old)
+		     : "l"(p), "l"(v)
+		     : "memory");
 	return old;
 }
 

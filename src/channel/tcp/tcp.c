@@ -18,7 +18,8 @@ struct tcp {
 	struct proxy_thread *t; /* NULL until started */
 	int fd;
 	int domain;
-	struct sockaddr_storage peer; /* of an accepted connection: its name even when it has gone */
+	struct sockaddr_storage
+		peer; /* of an accepted connection: its name even when it has gone */
 	socklen_t peer_len;
 };
 
@@ -59,7 +60,8 @@ static int wrap(int fd, int domain, struct channel **out)
 	s->fd = fd;
 	s->domain = domain;
 	if (domain != AF_UNIX)
-		(void)sys.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* slower without, not wrong */
+		(void)sys.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one,
+				     sizeof(one)); /* slower without, not wrong */
 	*out = &s->base;
 	return 0;
 }
@@ -193,7 +195,8 @@ static void tcp_close(struct channel *c, int abort)
 	struct linger reset = { .l_onoff = 1, .l_linger = 0 };
 
 	if (abort)
-		(void)sys.setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)); /* best effort */
+		(void)sys.setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &reset,
+				     sizeof(reset)); /* best effort */
 	sys.close(s->fd);
 	s->fd = -1;
 	s->grave.fn = grave_free;
@@ -203,11 +206,12 @@ static void tcp_close(struct channel *c, int abort)
 		sys.free(s);
 }
 
-#define TCP_OPS(name_)                                                                                                 \
-	{                                                                                                              \
-		.name = name_, .bind = tcp_bind, .listen = tcp_listen, .connect = tcp_connect,                         \
-		.connect_result = tcp_connect_result, .accept = tcp_accept, .send = tcp_send, .recv = tcp_recv,        \
-		.shutdown = tcp_shutdown, .name_of = tcp_name_of, .start = tcp_start, .close = tcp_close,              \
+#define TCP_OPS(name_)                                                                         \
+	{                                                                                      \
+		.name = name_, .bind = tcp_bind, .listen = tcp_listen, .connect = tcp_connect, \
+		.connect_result = tcp_connect_result, .accept = tcp_accept, .send = tcp_send,  \
+		.recv = tcp_recv, .shutdown = tcp_shutdown, .name_of = tcp_name_of,            \
+		.start = tcp_start, .close = tcp_close,                                        \
 	}
 
 static const struct channel_ops tcp_ops = TCP_OPS("tcp");

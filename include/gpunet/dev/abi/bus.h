@@ -33,21 +33,21 @@ struct gnet_sqe {
 #define GNET_SQE0_LEN_SHIFT 47
 
 enum gnet_op {
-	GNET_OP_NOP = 0,         /* fills a reserved entry whose caller gave up */
-	GNET_OP_SEND = 1,        /* len bytes of the stream in cells 1..15 */
-	GNET_OP_TX = 2,          /* cell 1: the send ring's tail is now this position */
+	GNET_OP_NOP = 0,  /* fills a reserved entry whose caller gave up */
+	GNET_OP_SEND = 1, /* len bytes of the stream in cells 1..15 */
+	GNET_OP_TX = 2,   /* cell 1: the send ring's tail is now this position */
 	/* Commands: cell 1 = call 16 | call tag 16 | a 24, cell 2 = b 56; answered in gnet_call.reply. */
 	GNET_OP_FIRST_COMMAND = 16,
-	GNET_OP_SOCKET = 16,     /* a: domain 8 | type 8 | protocol 8; reply: fd */
-	GNET_OP_BIND = 17,       /* a: address length; arg: address */
-	GNET_OP_LISTEN = 18,     /* b: backlog */
-	GNET_OP_CONNECT = 19,    /* a: address length; arg: address; reply when connected or failed */
-	GNET_OP_SHUTDOWN = 20,   /* a: SHUT_RD, SHUT_WR, SHUT_RDWR */
-	GNET_OP_CLOSE = 21,      /* b: listeners: connections claimed so far */
-	GNET_OP_CANCEL = 22,     /* ends a pending CONNECT of this fd with -EBADF */
+	GNET_OP_SOCKET = 16,   /* a: domain 8 | type 8 | protocol 8; reply: fd */
+	GNET_OP_BIND = 17,     /* a: address length; arg: address */
+	GNET_OP_LISTEN = 18,   /* b: backlog */
+	GNET_OP_CONNECT = 19,  /* a: address length; arg: address; reply when connected or failed */
+	GNET_OP_SHUTDOWN = 20, /* a: SHUT_RD, SHUT_WR, SHUT_RDWR */
+	GNET_OP_CLOSE = 21,    /* b: listeners: connections claimed so far */
+	GNET_OP_CANCEL = 22,   /* ends a pending CONNECT of this fd with -EBADF */
 	GNET_OP_GETSOCKNAME = 23, /* reply: address length; arg: address */
 	GNET_OP_GETPEERNAME = 24,
-	GNET_OP_TX_ATTACH = 25,  /* gives the socket a send segment; reply: its number */
+	GNET_OP_TX_ATTACH = 25, /* gives the socket a send segment; reply: its number */
 	GNET_OP_COUNT = 64
 };
 
@@ -94,8 +94,8 @@ struct gnet_line {
 #define GNET_LINE_SEG_SHIFT 8
 #define GNET_LINE_TAIL24_SHIFT 32
 
-#define GNET_LINE_EOF 1u   /* no byte follows tail */
-#define GNET_LINE_ERR 2u   /* the socket failed; the errno is in txw */
+#define GNET_LINE_EOF 1u /* no byte follows tail */
+#define GNET_LINE_ERR 2u /* the socket failed; the errno is in txw */
 
 /* Tags of lines with inline bytes are 1..127 in turn, of those without 128..255, so that neither kind can be taken for
  * an older one of the other: see docs/bus.md. */
@@ -118,7 +118,8 @@ struct gnet_sock_bus {
 	struct gnet_line line; /* proxy writes */
 	uint64_t txw;          /* proxy writes */
 	uint64_t pad0[7];
-	uint64_t head;         /* kernel writes: receive position consumed, or connections claimed; the proxy
+	uint64_t
+		head; /* kernel writes: receive position consumed, or connections claimed; the proxy
 				  resets it before it gives the descriptor out */
 	uint64_t pad1[7];
 };
@@ -126,7 +127,8 @@ struct gnet_sock_bus {
 /* ---- control line ------------------------------------------------------------------------------------------------ */
 
 struct gnet_ctl {
-	uint64_t stop; /* 0, or the errno with which every wait ends: ECANCELED (abort), EIO (the proxy died) */
+	uint64_t
+		stop; /* 0, or the errno with which every wait ends: ECANCELED (abort), EIO (the proxy died) */
 	uint64_t pad[15];
 };
 

@@ -30,8 +30,8 @@ struct gnet_sock {
 };
 
 #define GNET_L_USERS 0xffffu
-#define GNET_L_RX 0x10000u        /* a call holds the receive side (or accept) */
-#define GNET_L_TX 0x20000u        /* a call holds the send side */
+#define GNET_L_RX 0x10000u /* a call holds the receive side (or accept) */
+#define GNET_L_TX 0x20000u /* a call holds the send side */
 #define GNET_L_CLOSING 0x40000u
 #define GNET_L_CONNECTED 0x80000u
 #define GNET_L_LISTENING 0x100000u
@@ -40,8 +40,8 @@ struct gnet_sock {
 #define GNET_L_GEN_SHIFT 32
 
 struct gnet_sq_dev {
-	uint64_t tail;   /* next position to reserve */
-	uint64_t head;   /* cached copy of the proxy's position */
+	uint64_t tail; /* next position to reserve */
+	uint64_t head; /* cached copy of the proxy's position */
 	uint64_t pad[14];
 };
 
@@ -56,17 +56,17 @@ struct gnet {
 	uint32_t seg_log2;
 	/* host memory, at the device's addresses */
 	struct gnet_ctl *ctl;
-	struct gnet_sock_bus *bus;     /* [max_socks] */
-	struct gnet_sqe *sq;           /* [n_queues << sq_log2] */
-	struct gnet_sq_head *sq_head;  /* [n_queues] */
-	struct gnet_call *calls;       /* [n_calls] */
-	uint8_t *slab;                 /* segments of 2^seg_log2 bytes */
+	struct gnet_sock_bus *bus;    /* [max_socks] */
+	struct gnet_sqe *sq;          /* [n_queues << sq_log2] */
+	struct gnet_sq_head *sq_head; /* [n_queues] */
+	struct gnet_call *calls;      /* [n_calls] */
+	uint8_t *slab;                /* segments of 2^seg_log2 bytes */
 	/* device memory */
-	struct gnet_sock *socks;       /* [max_socks] */
-	struct gnet_sq_dev *sqd;       /* [n_queues] */
-	uint64_t *call_map;            /* [n_calls / 64] bit set: taken */
-	uint64_t *call_tag;            /* [n_calls] tag of the last use */
-	void *cpu_dev;                 /* CPU device: whom to kick; NULL on a GPU */
+	struct gnet_sock *socks; /* [max_socks] */
+	struct gnet_sq_dev *sqd; /* [n_queues] */
+	uint64_t *call_map;      /* [n_calls / 64] bit set: taken */
+	uint64_t *call_tag;      /* [n_calls] tag of the last use */
+	void *cpu_dev;           /* CPU device: whom to kick; NULL on a GPU */
 };
 
 typedef struct gnet gnet_t;

@@ -117,7 +117,8 @@ GNET_DEV struct gnet_sqe *gnet__sqe(gnet_t *net, uint32_t q, uint64_t pos)
 }
 
 /* S2, S3: writes a whole entry from one thread; `release` if it speaks of bytes that lie elsewhere. c0..c2 have no tags. */
-GNET_DEV void gnet__put(gnet_t *net, uint32_t q, uint64_t pos, uint64_t c0, uint64_t c1, uint64_t c2, int release)
+GNET_DEV void gnet__put(gnet_t *net, uint32_t q, uint64_t pos, uint64_t c0, uint64_t c1,
+			uint64_t c2, int release)
 {
 	struct gnet_sqe *e = gnet__sqe(net, q, pos);
 	uint64_t tag = GNET_SQ_TAG(pos, net->sq_log2);
@@ -166,7 +167,8 @@ GNET_DEV int gnet__call_take(gnet_t *net)
 				uint64_t old = gnet_dev_or(&net->call_map[w], bit);
 
 				if (!(old & bit))
-					return (int)(w * 64 + (uint32_t)__ffsll((long long)bit) - 1);
+					return (int)(w * 64 + (uint32_t)__ffsll((long long)bit) -
+						     1);
 				have = old;
 			}
 		}
@@ -185,8 +187,8 @@ GNET_DEV void gnet__call_free(gnet_t *net, int call)
  * Submits a command on a call that the caller has taken and waits for its answer. On 0 *value is the answer and the call
  * is still the caller's; else the network is ending and the call stays taken, so that a late answer finds no new owner.
  */
-GNET_DEV int gnet__call_wait(gnet_t *net, uint32_t q, int call, uint32_t op, int fd, uint64_t a, uint64_t b,
-			     int64_t *value)
+GNET_DEV int gnet__call_wait(gnet_t *net, uint32_t q, int call, uint32_t op, int fd, uint64_t a,
+			     uint64_t b, int64_t *value)
 {
 	struct gnet_call *c = &net->calls[call];
 	uint64_t tag = (gnet_dev_load(&net->call_tag[call]) + 1) & 0xffff, turn = 0, pos, v;
@@ -195,7 +197,8 @@ GNET_DEV int gnet__call_wait(gnet_t *net, uint32_t q, int call, uint32_t op, int
 	if (rc)
 		return rc;
 	gnet_dev_store_release(&net->call_tag[call], tag);
-	gnet__put(net, q, pos, gnet__cell0(op, fd, 0), (uint64_t)(uint32_t)call | tag << 16 | a << 32, b, 1);
+	gnet__put(net, q, pos, gnet__cell0(op, fd, 0),
+		  (uint64_t)(uint32_t)call | tag << 16 | a << 32, b, 1);
 	for (;;) {
 		v = gnet_sys_load_acquire(&c->reply);
 		if ((v & 0xffff) == tag)

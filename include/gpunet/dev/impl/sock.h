@@ -21,7 +21,8 @@ GNET_DEV struct gnet_sock *gnet__slot(gnet_t *net, int fd)
  * held unless `dontwait`. `state`: GNET_L_CONNECTED, GNET_L_LISTENING or 0, which the socket must have and most probably
  * has. 0, or -EBADF, -EAGAIN, why the wait ended, or `wrong` for another state.
  */
-GNET_DEV int gnet__enter(gnet_t *net, int fd, uint64_t side, uint64_t state, int wrong, int dontwait)
+GNET_DEV int gnet__enter(gnet_t *net, int fd, uint64_t side, uint64_t state, int wrong,
+			 int dontwait)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
 	uint64_t gen = (uint64_t)GNET_FD_GEN(fd) << GNET_L_GEN_SHIFT, guess = gen | state, turn = 0;
@@ -46,7 +47,8 @@ GNET_DEV int gnet__enter(gnet_t *net, int fd, uint64_t side, uint64_t state, int
 			if (rc)
 				return rc;
 			guess = gnet_dev_load(&sk->life);
-			if (guess >> GNET_L_GEN_SHIFT != GNET_FD_GEN(fd) || (guess & GNET_L_CLOSING))
+			if (guess >> GNET_L_GEN_SHIFT != GNET_FD_GEN(fd) ||
+			    (guess & GNET_L_CLOSING))
 				return -GNET__EBADF;
 		}
 	}
@@ -88,7 +90,8 @@ GNET_DEV int64_t gnet__sock_error(gnet_t *net, int fd, struct gnet_sock *sk, int
 	uint64_t txw;
 	int err;
 
-	(void)gnet_sys_load_acquire(&bus->line.cell[0]); /* R3: the errno was stored before the flag */
+	(void)gnet_sys_load_acquire(
+		&bus->line.cell[0]); /* R3: the errno was stored before the flag */
 	txw = gnet_sys_load_acquire(&bus->txw);
 	err = (int)(txw >> GNET_TXW_ERR_SHIFT & 0xff);
 

@@ -9,37 +9,41 @@
 #include <gpunet/dev/impl/stream.h>
 
 /* Runs an expression in thread 0 and returns its value in all threads of the block. */
-#define GNET__BY_THREAD_0(expr)                                                                                        \
-	do {                                                                                                           \
-		struct gnet__scratch *s_ = gnet__scratch();                                                            \
-		int64_t rc_;                                                                                           \
-                                                                                                                       \
-		__syncthreads();                                                                                       \
-		if (gnet__tid() == 0)                                                                                  \
-			s_->rc = (expr);                                                                               \
-		__syncthreads();                                                                                       \
-		rc_ = s_->rc;                                                                                          \
-		__syncthreads();                                                                                       \
-		return (int)rc_;                                                                                       \
+#define GNET__BY_THREAD_0(expr)                                   \
+	do {                                                      \
+		struct gnet__scratch *s_ = gnet__block_scratch(); \
+		int64_t rc_;                                      \
+                                                                  \
+		__syncthreads();                                  \
+		if (gnet__tid() == 0)                             \
+			s_->rc = (expr);                          \
+		__syncthreads();                                  \
+		rc_ = s_->rc;                                     \
+		__syncthreads();                                  \
+		return (int)rc_;                                  \
 	} while (0)
 
 GNET_DEV int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
 {
-	uint32_t q = (blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)) % net->n_queues;
+	uint32_t q =
+		(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)) % net->n_queues;
 	int64_t fd;
 
-	if (net->magic != GNET_MAGIC || net->version != GNET_ABI_VERSION || net->size != sizeof(*net))
+	if (net->magic != GNET_MAGIC || net->version != GNET_ABI_VERSION ||
+	    net->size != sizeof(*net))
 		return -GNET__EPROTO;
 	if ((domain | type | protocol) & ~0xff)
 		return -GNET__EINVAL;
-	fd = gnet__call(net, q, GNET_OP_SOCKET, 0, (uint64_t)(domain | type << 8 | protocol << 16), 0);
+	fd = gnet__call(net, q, GNET_OP_SOCKET, 0, (uint64_t)(domain | type << 8 | protocol << 16),
+			0);
 	if (fd >= 0)
 		gnet__sock_init(net, (int)fd, 0);
 	return fd;
 }
 
 /* A command with an address; on success the socket gets `state`. */
-GNET_DEV int64_t gnet__name_command(gnet_t *net, uint32_t op, int fd, const void *addr, uint32_t len, uint64_t state)
+GNET_DEV int64_t gnet__name_command(gnet_t *net, uint32_t op, int fd, const void *addr,
+				    uint32_t len, uint64_t state)
 {
 	int64_t rc = gnet__enter(net, fd, 0, 0, 0, 0);
 
@@ -58,7 +62,8 @@ GNET_DEV int64_t gnet__listen(gnet_t *net, int fd, int backlog)
 
 	if (rc)
 		return rc;
-	rc = gnet__call(net, gnet__queue(net, fd), GNET_OP_LISTEN, fd, 0, (uint64_t)(backlog < 0 ? 0 : backlog));
+	rc = gnet__call(net, gnet__queue(net, fd), GNET_OP_LISTEN, fd, 0,
+			(uint64_t)(backlog < 0 ? 0 : backlog));
 	if (!rc)
 		gnet_dev_or(&gnet__slot(net, fd)->life, GNET_L_LISTENING);
 	gnet__leave(gnet__slot(net, fd), 0);
@@ -96,7 +101,8 @@ GNET_DEV int64_t gnet__accept(gnet_t *net, int fd, void *addr, uint32_t *len, in
 
 	if (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL))
 		return -GNET__EOPNOTSUPP;
-	conn = gnet__enter(net, fd, GNET_L_RX, GNET_L_LISTENING, -GNET__EINVAL, flags & GNET_MSG_DONTWAIT);
+	conn = gnet__enter(net, fd, GNET_L_RX, GNET_L_LISTENING, -GNET__EINVAL,
+			   flags & GNET_MSG_DONTWAIT);
 	if (conn)
 		return conn;
 	conn = gnet__accept_next(net, fd, gnet__slot(net, fd), flags & GNET_MSG_DONTWAIT);
@@ -200,7 +206,8 @@ GNET_DEV int gaccept(gnet_t *net, int fd, void *addr, uint32_t *len)
 
 GNET_DEV int gconnect(gnet_t *net, int fd, const void *addr, uint32_t len)
 {
-	GNET__BY_THREAD_0(gnet__name_command(net, GNET_OP_CONNECT, fd, addr, len, GNET_L_CONNECTED));
+	GNET__BY_THREAD_0(
+		gnet__name_command(net, GNET_OP_CONNECT, fd, addr, len, GNET_L_CONNECTED));
 }
 
 GNET_DEV int gshutdown(gnet_t *net, int fd, int how)

@@ -18,13 +18,13 @@
 
 /* The one shared scratch of a block for all of gpunet. Written by the first warp or thread 0, read after a barrier. */
 struct gnet__scratch {
-	int64_t rc;      /* bytes of this step, 0: end of stream, or a negative errno */
-	uint64_t at;     /* ring position, or first byte's index in the cells */
-	uint64_t pos;    /* queue position of an entry that the lanes fill */
-	uint64_t seg;    /* ring segment */
-	uint32_t cells;  /* the bytes are in cell[] */
-	uint32_t again;  /* lanes: another turn */
-	int fail;        /* thread 0: the network ended while bytes were announced */
+	int64_t rc;     /* bytes of this step, 0: end of stream, or a negative errno */
+	uint64_t at;    /* ring position, or first byte's index in the cells */
+	uint64_t pos;   /* queue position of an entry that the lanes fill */
+	uint64_t seg;   /* ring segment */
+	uint32_t cells; /* the bytes are in cell[] */
+	uint32_t again; /* lanes: another turn */
+	int fail;       /* thread 0: the network ended while bytes were announced */
 	struct gnet_sock *sk;
 	uint64_t cell[GNET_CELLS];
 };
@@ -48,7 +48,7 @@ GNET_DEV uint32_t gnet__tid(void)
 	return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
 }
 
-GNET_DEV struct gnet__scope gnet__scope(int kind)
+GNET_DEV struct gnet__scope gnet__scope_of(int kind)
 {
 	uint32_t tid = gnet__tid(), n = blockDim.x * blockDim.y * blockDim.z;
 	struct gnet__scope sc;
@@ -84,7 +84,7 @@ GNET_DEV void gnet__sync_lanes(struct gnet__scope sc)
 		__syncwarp(sc.mask);
 }
 
-GNET_DEV struct gnet__scratch *gnet__scratch(void)
+GNET_DEV struct gnet__scratch *gnet__block_scratch(void)
 {
 	__shared__ struct gnet__scratch s;
 
@@ -100,7 +100,8 @@ GNET_DEV struct gnet__scratch *gnet__warp_scratch(void)
 }
 
 /* Copies between a ring and a buffer, by all threads of the scope. */
-GNET_DEV void gnet__ring_read(struct gnet__scope sc, gnet_t *net, uint64_t seg, uint64_t pos, uint8_t *dst, uint64_t n)
+GNET_DEV void gnet__ring_read(struct gnet__scope sc, gnet_t *net, uint64_t seg, uint64_t pos,
+			      uint8_t *dst, uint64_t n)
 {
 	uint64_t size = (uint64_t)1 << net->seg_log2, off = pos & (size - 1);
 	const uint8_t *ring = net->slab + (seg << net->seg_log2);
@@ -111,7 +112,8 @@ GNET_DEV void gnet__ring_read(struct gnet__scope sc, gnet_t *net, uint64_t seg, 
 		gnet__copy(dst + first, ring, n - first, sc.tid, sc.n);
 }
 
-GNET_DEV void gnet__ring_write(struct gnet__scope sc, gnet_t *net, uint64_t seg, uint64_t pos, const uint8_t *src, uint64_t n)
+GNET_DEV void gnet__ring_write(struct gnet__scope sc, gnet_t *net, uint64_t seg, uint64_t pos,
+			       const uint8_t *src, uint64_t n)
 {
 	uint64_t size = (uint64_t)1 << net->seg_log2, off = pos & (size - 1);
 	uint8_t *ring = net->slab + (seg << net->seg_log2);
@@ -145,12 +147,13 @@ GNET_DEV int gnet__cells_valid(const uint64_t *cell, uint64_t first, uint64_t ne
 /* R4, bytes in the ring: cell 1 names their segment if its tag and its part of the tail are cell 0's. */
 GNET_DEV int gnet__cell1_valid(uint64_t c1, uint64_t c0)
 {
-	return !((c1 ^ c0) & 0xff) && !((c1 >> GNET_LINE_TAIL24_SHIFT ^ c0 >> GNET_LINE_TAIL_SHIFT) & 0xffffff);
+	return !((c1 ^ c0) & 0xff) &&
+	       !((c1 >> GNET_LINE_TAIL24_SHIFT ^ c0 >> GNET_LINE_TAIL_SHIFT) & 0xffffff);
 }
 
 /* Nothing to read: the end, an error, or another turn. Sets s->rc when it returns 0. */
-GNET_DEV uint32_t gnet__recv_idle(gnet_t *net, int fd, struct gnet__scratch *s, uint32_t lflags, int dontwait,
-				  uint64_t *turn)
+GNET_DEV uint32_t gnet__recv_idle(gnet_t *net, int fd, struct gnet__scratch *s, uint32_t lflags,
+				  int dontwait, uint64_t *turn)
 {
 	struct gnet_sock *sk = s->sk;
 
@@ -168,7 +171,8 @@ GNET_DEV uint32_t gnet__recv_idle(gnet_t *net, int fd, struct gnet__scratch *s, 
 }
 
 /* Looks at a line that the lanes have loaded into s->cell: 0 when s->rc is decided, 1 for another turn. */
-GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len, int dontwait, uint64_t *turn)
+GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len,
+				  int dontwait, uint64_t *turn)
 {
 	struct gnet_sock *sk = s->sk;
 	struct gnet_line *line = &net->bus[GNET_FD_SLOT(fd)].line;
@@ -210,7 +214,8 @@ GNET_DEV int gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int 
 	s->sk = 0;
 	if (flags & ~known)
 		return -GNET__EOPNOTSUPP;
-	rc = gnet__enter(net, fd, GNET_L_RX, GNET_L_CONNECTED, -GNET__ENOTCONN, flags & GNET_MSG_DONTWAIT);
+	rc = gnet__enter(net, fd, GNET_L_RX, GNET_L_CONNECTED, -GNET__ENOTCONN,
+			 flags & GNET_MSG_DONTWAIT);
 	if (!rc)
 		s->sk = gnet__slot(net, fd);
 	return rc;
@@ -235,7 +240,8 @@ GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, uint64_t len)
 }
 
 /* Lanes: waits until this step's bytes, end or error are known (in the scratch). `first`: begins the call. */
-GNET_DEV void gnet__recv_plan(struct gnet__scope sc, gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len, int flags, int first)
+GNET_DEV void gnet__recv_plan(struct gnet__scope sc, gnet_t *net, int fd, struct gnet__scratch *s,
+			      uint64_t len, int flags, int first)
 {
 	struct gnet_line *line = &net->bus[GNET_FD_SLOT(fd) % net->max_socks].line;
 	uint32_t i;
@@ -254,13 +260,15 @@ GNET_DEV void gnet__recv_plan(struct gnet__scope sc, gnet_t *net, int fd, struct
 			s->cell[i] = gnet_sys_load(&line->cell[i]);
 		gnet__sync_lanes(sc);
 		if (sc.tid == 0)
-			s->again = gnet__recv_look(net, fd, s, len, flags & GNET_MSG_DONTWAIT, &turn);
+			s->again =
+				gnet__recv_look(net, fd, s, len, flags & GNET_MSG_DONTWAIT, &turn);
 		gnet__sync_lanes(sc);
 	}
 }
 
 /* Moves this step's bytes into the buffer, by all threads. */
-GNET_DEV void gnet__recv_move(struct gnet__scope sc, gnet_t *net, const struct gnet__scratch *s, uint8_t *dst, uint64_t n)
+GNET_DEV void gnet__recv_move(struct gnet__scope sc, gnet_t *net, const struct gnet__scratch *s,
+			      uint8_t *dst, uint64_t n)
 {
 	uint64_t i;
 
@@ -271,7 +279,8 @@ GNET_DEV void gnet__recv_move(struct gnet__scope sc, gnet_t *net, const struct g
 	for (i = sc.tid; i < n; i += sc.n) {
 		uint64_t k = s->at + i;
 
-		dst[i] = (uint8_t)(s->cell[1 + k / GNET_CELL_DATA] >> (8 + 8 * (k % GNET_CELL_DATA)));
+		dst[i] = (uint8_t)(s->cell[1 + k / GNET_CELL_DATA] >>
+				   (8 + 8 * (k % GNET_CELL_DATA)));
 	}
 }
 
@@ -299,8 +308,8 @@ GNET_DEV void gnet__stream_end(struct gnet_sock *sk, uint64_t side, uint64_t cou
 	gnet__leave(sk, side);
 }
 
-GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd, void *buf, uint64_t len,
-			    int flags)
+GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
+			    void *buf, uint64_t len, int flags)
 {
 	uint64_t got = 0;
 	int first = 1;
@@ -329,19 +338,21 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 
 GNET_DEV int64_t grecv(gnet_t *net, int fd, void *buf, uint64_t len, int flags)
 {
-	return gnet__recv(gnet__scope(GNET__BLOCK), gnet__scratch(), net, fd, buf, len, flags);
+	return gnet__recv(gnet__scope_of(GNET__BLOCK), gnet__block_scratch(), net, fd, buf, len,
+			  flags);
 }
 
 GNET_DEV int64_t grecv_warp(gnet_t *net, int fd, void *buf, uint64_t len, int flags)
 {
-	return gnet__recv(gnet__scope(GNET__WARP), gnet__warp_scratch(), net, fd, buf, len, flags);
+	return gnet__recv(gnet__scope_of(GNET__WARP), gnet__warp_scratch(), net, fd, buf, len,
+			  flags);
 }
 
 GNET_DEV int64_t grecv_thread(gnet_t *net, int fd, void *buf, uint64_t len, int flags)
 {
 	struct gnet__scratch s;
 
-	return gnet__recv(gnet__scope(GNET__THREAD), &s, net, fd, buf, len, flags);
+	return gnet__recv(gnet__scope_of(GNET__THREAD), &s, net, fd, buf, len, flags);
 }
 
 /* ---- send -------------------------------------------------------------------------------------------------------------- */
@@ -385,7 +396,8 @@ GNET_DEV int gnet__send_begin(gnet_t *net, int fd, struct gnet__scratch *s, int 
 	s->fail = 0;
 	if (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL))
 		return -GNET__EOPNOTSUPP;
-	rc = gnet__enter(net, fd, GNET_L_TX, GNET_L_CONNECTED, -GNET__ENOTCONN, flags & GNET_MSG_DONTWAIT);
+	rc = gnet__enter(net, fd, GNET_L_TX, GNET_L_CONNECTED, -GNET__ENOTCONN,
+			 flags & GNET_MSG_DONTWAIT);
 	if (!rc)
 		s->sk = gnet__slot(net, fd);
 	return rc;
@@ -394,7 +406,8 @@ GNET_DEV int gnet__send_begin(gnet_t *net, int fd, struct gnet__scratch *s, int 
 /* Room at which a step begins: all of a small message, and of a long one enough that steps do not become tiny. */
 GNET_DEV uint64_t gnet__send_enough(gnet_t *net, const struct gnet__scratch *s, uint64_t len)
 {
-	uint64_t quarter = ((uint64_t)1 << net->seg_log2) / 4, most = quarter < GNET__TX_CHUNK ? quarter : GNET__TX_CHUNK;
+	uint64_t quarter = ((uint64_t)1 << net->seg_log2) / 4,
+		 most = quarter < GNET__TX_CHUNK ? quarter : GNET__TX_CHUNK;
 
 	if (s->cells)
 		most = GNET_INLINE_MAX;
@@ -402,7 +415,8 @@ GNET_DEV uint64_t gnet__send_enough(gnet_t *net, const struct gnet__scratch *s, 
 }
 
 /* Waits until `enough` may be handed over (some, with dontwait): how much, or why not. */
-GNET_DEV int64_t gnet__send_wait(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t enough, int dontwait)
+GNET_DEV int64_t gnet__send_wait(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t enough,
+				 int dontwait)
 {
 	uint64_t turn = 0;
 
@@ -424,7 +438,8 @@ GNET_DEV int64_t gnet__send_wait(gnet_t *net, int fd, struct gnet_sock *sk, uint
 }
 
 /* Thread 0: decides this step: s->rc bytes, by cells (an entry is reserved) or by the ring. */
-GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len, int flags, int first)
+GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len, int flags,
+			      int first)
 {
 	int rc = first ? gnet__send_begin(net, fd, s, flags) : s->fail;
 	uint64_t most;
@@ -436,7 +451,8 @@ GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint
 	if (rc || !len)
 		return;
 	s->cells = len <= GNET_INLINE_MAX || !s->sk->tx_seg;
-	n = gnet__send_wait(net, fd, s->sk, gnet__send_enough(net, s, len), flags & GNET_MSG_DONTWAIT);
+	n = gnet__send_wait(net, fd, s->sk, gnet__send_enough(net, s, len),
+			    flags & GNET_MSG_DONTWAIT);
 	most = s->cells ? GNET_INLINE_MAX : GNET__TX_CHUNK;
 	if (most > len)
 		most = len;
@@ -448,7 +464,8 @@ GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint
 }
 
 /* Lanes, T2: the step's bytes ride in the entry that was reserved. */
-GNET_DEV void gnet__send_cells(struct gnet__scope sc, gnet_t *net, int fd, const struct gnet__scratch *s, const uint8_t *src)
+GNET_DEV void gnet__send_cells(struct gnet__scope sc, gnet_t *net, int fd,
+			       const struct gnet__scratch *s, const uint8_t *src)
 {
 	uint32_t q = gnet__queue(net, fd), n = (uint32_t)s->rc, i, k;
 	struct gnet_sqe *e = gnet__sqe(net, q, s->pos);
@@ -481,8 +498,8 @@ GNET_DEV void gnet__send_tail(gnet_t *net, int fd, struct gnet__scratch *s, uint
 	s->fail = gnet__post(net, gnet__queue(net, fd), GNET_OP_TX, fd, s->sk->tx_tail, 1);
 }
 
-GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd, const void *buf,
-			    uint64_t len, int flags)
+GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
+			    const void *buf, uint64_t len, int flags)
 {
 	uint64_t sent = 0;
 	int first = 1;
@@ -502,7 +519,8 @@ GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet
 		gnet__sync(sc);
 		rc = s->rc;
 		if (rc > 0 && !s->cells)
-			gnet__ring_write(sc, net, s->sk->tx_seg - 1, s->sk->tx_tail, src, (uint64_t)rc);
+			gnet__ring_write(sc, net, s->sk->tx_seg - 1, s->sk->tx_tail, src,
+					 (uint64_t)rc);
 		gnet__sync(sc);
 		if (rc <= 0)
 			break;
@@ -518,19 +536,21 @@ GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet
 
 GNET_DEV int64_t gsend(gnet_t *net, int fd, const void *buf, uint64_t len, int flags)
 {
-	return gnet__send(gnet__scope(GNET__BLOCK), gnet__scratch(), net, fd, buf, len, flags);
+	return gnet__send(gnet__scope_of(GNET__BLOCK), gnet__block_scratch(), net, fd, buf, len,
+			  flags);
 }
 
 GNET_DEV int64_t gsend_warp(gnet_t *net, int fd, const void *buf, uint64_t len, int flags)
 {
-	return gnet__send(gnet__scope(GNET__WARP), gnet__warp_scratch(), net, fd, buf, len, flags);
+	return gnet__send(gnet__scope_of(GNET__WARP), gnet__warp_scratch(), net, fd, buf, len,
+			  flags);
 }
 
 GNET_DEV int64_t gsend_thread(gnet_t *net, int fd, const void *buf, uint64_t len, int flags)
 {
 	struct gnet__scratch s;
 
-	return gnet__send(gnet__scope(GNET__THREAD), &s, net, fd, buf, len, flags);
+	return gnet__send(gnet__scope_of(GNET__THREAD), &s, net, fd, buf, len, flags);
 }
 
 #endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Send (T1..T5): two blocks send on one socket in turns, at first inline with a window of two bytes, then, once one of them has asked
+ * for a segment of three bytes, inline or by the ring. An inline entry carries one byte, the ring up to two at once. The transport
+ * takes bytes when it likes. Who finishes last closes. The queue is a sequence of words (queue.pml is about it), the
+ * segment another socket's as soon as it is free.
+ *
+ * Checked: the transport gets every byte once and in order, and nobody waits for ever.
+ *
+ * VARIANT abort: -DABORT the proxy dies at any point, the control line says so
+ * MUTANT T1_NO_WINDOW: the sender does not look at the window
+ * MUTANT T1_BIG_WINDOW: it takes the segment's window though it has no segment
+ * MUTANT T1_NEVER_REFRESH: it trusts its cached copy when that says no room
+ * MUTANT T1_NO_ACQUIRE: ring bytes may be stored before txw is loaded
+ * MUTANT T2_OVERTAKE: the proxy passes an inline byte on though earlier bytes wait
+ * MUTANT T2_DROP: it forgets what the transport does not take
+ * MUTANT T2_NO_COPY: its private buffer is left behind when a segment is attached
+ * MUTANT T3_RELAXED: the entry is stored without release
+ * MUTANT T3_NO_BARRIER: another thread stored the bytes, and no barrier comes before the release
+ * MUTANT T4_EARLY: txw is advanced before the bytes are read (or stored without release)
+ * MUTANT T4_BEYOND: the proxy reads one byte beyond the tail that it was told
+ * MUTANT T5_EARLY_UNLOCK: the side is given up before the entry is submitted
+ * MUTANT T5_TWO_QUEUES: each block has a queue of its own
+ * MUTANT C_FREE_EARLY: the proxy frees the segment at CLOSE, though the transport has not taken all
+ * MUTANT Z4_WINDOW: the wait for the window does not look at the control line; under ABORT
+ */
+#define MINI 2
+#define RING 3
+#define EACH 3 /* the second block sends one only */
+#define N (EACH + 1)
+#define GARBAGE 15
+
+#define BYTE_OF(p) ((p) + 1)
+#define SEND 1
+#define TX 2
+#define ATTACH 3
+#define CLOSE 4
+#define ENTRY(op, v) ((op) + 8 * (v))
+#define OP_OF(e) ((e) & 7)
+#define VALUE_OF(e) ((e) >> 3)
+
+#define QUEUE (N + 2)
+#define IN_RING(p) (2 * QUEUE + (p) % RING)
+#define TXW (2 * QUEUE + RING)
+#define ANSWER (TXW + 1)
+#define WORDS (ANSWER + 1)
+#define SB 3
+
+#include "memory.pmh"
+
+buffer p, k0, k1, lane0, lane1;
+active proctype bus_p() { BUS(p) }
+active proctype bus_k0() { BUS(k0) }
+active proctype bus_k1() { BUS(k1) }
+#ifdef M_T3_NO_BARRIER
+active proctype bus_lane0() { BUS(lane0) }
+active proctype bus_lane1() { BUS(lane1) }
+#define LANE0 lane0
+#define LANE1 lane1
+#else
+#define LANE0 k0
+#define LANE1 k1
+#endif
+
+#ifdef M_T5_TWO_QUEUES
+byte qtail[2];
+#define WHICH(me) me
+#else
+byte qtail[1];
+#define WHICH(me) 0
+#endif
+
+/* device memory */
+bit tx_lock, attached;
+byte tx_tail, tx_head, finished;
+bit stop;
+
+#define SUBMIT(me, b, e, rel) \
+	atomic { \
+		b.n < SB; \
+		at = QUEUE * WHICH(me) + qtail[WHICH(me)]; \
+		qtail[WHICH(me)] = qtail[WHICH(me)] + 1; \
+		store_as(b, at, e, rel); \
+		at = 0 \
+	}
+
+#ifdef M_T1_BIG_WINDOW
+#define WINDOW RING
+#else
+#define WINDOW (attached -> RING : MINI)
+#endif
+
+#ifdef M_T1_NO_WINDOW
+#define WAIT_WINDOW(n)
+#else
+#ifdef M_T1_NEVER_REFRESH
+#define REFRESH false;
+#else
+#define REFRESH tx_head = mem[TXW];
+#endif
+#ifdef M_Z4_WINDOW
+#define NO_NEWS mem[TXW] != tx_head
+#else
+#define NO_NEWS if :: mem[TXW] != tx_head :: stop -> tx_lock = 0; goto over fi
+#endif
+#define WAIT_WINDOW(n) do \
+	:: tx_tail + n - tx_head <= WINDOW -> break \
+	:: else -> \
+		if \
+		:: mem[TXW] == tx_head -> NO_NEWS \
+		:: else \
+		fi; \
+		REFRESH \
+	od;
+#endif
+
+#define STORE_RING(lane, n) \
+	atomic { \
+		lane.n + n <= SB; \
+		store(lane, IN_RING(tx_tail), BYTE_OF(tx_tail)); \
+		if \
+		:: n > 1 -> store(lane, IN_RING(tx_tail + 1), BYTE_OF(tx_tail + 1)) \
+		:: else \
+		fi \
+	}
+
+#ifdef M_T1_NO_ACQUIRE
+#define STORE_AND_WAIT(lane, n) STORE_RING(lane, n); WAIT_WINDOW(n)
+#else
+#define STORE_AND_WAIT(lane, n) WAIT_WINDOW(n) STORE_RING(lane, n);
+#endif
+#ifdef M_T3_RELAXED
+#define TX_RELEASE 0
+#else
+#define TX_RELEASE 1
+#endif
+#ifdef M_T5_EARLY_UNLOCK
+#define UNLOCK_EARLY tx_lock = 0;
+#define UNLOCK
+#else
+#define UNLOCK_EARLY
+#define UNLOCK tx_lock = 0;
+#endif
+
+#define SENDER(me, b, lane) \
+	byte left = EACH - 2 * me, n, at, to; \
+	do \
+	:: left > 0 -> \
+		if \
+		:: d_step { !tx_lock -> tx_lock = 1 } \
+		:: stop -> goto over \
+		fi; \
+		if \
+		:: !attached -> \
+			SUBMIT(me, b, ENTRY(ATTACH, 0), 1); \
+			if \
+			:: mem[ANSWER] -> attached = 1 \
+			:: stop -> tx_lock = 0; goto over \
+			fi \
+		:: true \
+		fi; \
+		if \
+		:: attached && left > 1 -> n = 2 \
+		:: true -> n = 1 \
+		fi; \
+		if \
+		:: attached -> \
+			STORE_AND_WAIT(lane, n) \
+			atomic { to = tx_tail + n; tx_tail = to }; \
+			UNLOCK_EARLY \
+			SUBMIT(me, b, ENTRY(TX, to), TX_RELEASE) \
+		:: n == 1 -> \
+			WAIT_WINDOW(1) \
+			atomic { to = tx_tail + 1; tx_tail = to }; \
+			UNLOCK_EARLY \
+			SUBMIT(me, b, ENTRY(SEND, to), 0) \
+		fi; \
+		d_step { left = left - n; n = 0; to = 0 }; \
+		UNLOCK \
+	:: else -> break \
+	od; \
+	atomic { \
+		finished++; \
+		if \
+		:: finished == 2 -> SUBMIT(me, b, ENTRY(CLOSE, 0), 1) \
+		:: else \
+		fi \
+	}; \
+over: \
+	skip
+
+active proctype sender0() { SENDER(0, k0, LANE0) }
+active proctype sender1() { SENDER(1, k1, LANE1) }
+
+/* ---- the proxy ---- */
+
+/* What the transport has not taken is kept where the ring has its place, or in the private buffer. */
+inline keep(pos)
+{
+#ifdef M_T2_DROP
+	skip
+#else
+	if
+	:: seg -> mem[IN_RING(pos)] = BYTE_OF(pos)
+	:: !seg -> own[(pos) % MINI] = BYTE_OF(pos)
+	fi
+#endif
+}
+
+inline pass_on(v)
+{
+	d_step { assert(v == BYTE_OF(out)); out++ }
+}
+
+inline advance()
+{
+	store_release(p, TXW, out)
+}
+
+/* One entry. */
+inline handle()
+{
+	if
+	:: OP_OF(e) == SEND ->
+		/* the value is the byte's position + 1 */
+		if
+#ifdef M_T2_OVERTAKE
+		:: true ->
+#else
+		:: out == told ->
+#endif
+			told = VALUE_OF(e);
+			pass_on(VALUE_OF(e));
+			advance()
+		:: true ->
+			told = VALUE_OF(e);
+			keep(told - 1)
+		fi
+	:: OP_OF(e) == TX -> told = VALUE_OF(e)
+	:: OP_OF(e) == ATTACH ->
+		seg = 1;
+#ifndef M_T2_NO_COPY
+		i = out;
+		do
+		:: i < told -> mem[IN_RING(i)] = own[i % MINI]; i++
+		:: else -> break
+		od;
+		i = 0;
+#endif
+		store_release(p, ANSWER, 1)
+	:: OP_OF(e) == CLOSE ->
+		closed = 1;
+#ifdef M_C_FREE_EARLY
+		if
+		:: seg -> d_step { mem[IN_RING(0)] = GARBAGE; mem[IN_RING(1)] = GARBAGE; mem[IN_RING(2)] = GARBAGE }
+		:: else
+		fi
+#endif
+	fi;
+	e = 0
+}
+
+active proctype proxy()
+{
+	byte head[2], told, out, i, own[MINI];
+	short e;
+	bit seg, closed;
+
+	do
+	:: mem[head[0]] -> d_step { e = mem[head[0]]; head[0]++ }; handle()
+#ifdef M_T5_TWO_QUEUES
+	:: mem[QUEUE + head[1]] -> d_step { e = mem[QUEUE + head[1]]; head[1]++ }; handle()
+#endif
+#ifdef M_T4_BEYOND
+	:: seg && out < N ->
+#else
+	:: seg && out < told ->
+#endif
+#ifdef M_T4_EARLY
+		store_release(p, TXW, out + 1);
+		pass_on(mem[IN_RING(out)])
+#else
+		pass_on(mem[IN_RING(out)]);
+		advance()
+#endif
+	:: !seg && out < told ->
+		pass_on(own[out % MINI]);
+		advance()
+	:: closed && out == told -> break
+#ifdef ABORT
+	:: stop = 1; goto dead
+#endif
+	od;
+	assert(out == N);
+dead:
+	skip
+}

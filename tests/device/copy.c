@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * gnet__copy: every pair of offsets and every small size, sizes around powers of two, blocks of many shapes. Each byte
- * arrives and no byte beside them changes. On the CPU device the threads' calls are made one after the other, which for
- * a function without a barrier is the same; on a GPU one block a pair of offsets goes through the sizes, with the
- * memory on either side of the bus.
+ * gnet__copy: every pair of offsets and every small size, sizes around powers of two, blocks of
+ * many shapes. Each byte arrives and no byte beside them changes. On the CPU device the threads'
+ * calls are made one after the other, which for a function without a barrier is the same; on a GPU
+ * one block a pair of offsets goes through the sizes, with the memory on either side of the bus.
  */
 #include <gpunet/dev/impl/copy.h>
 
@@ -40,7 +40,7 @@ GNET_DEV void copy(const struct one_copy *c, unsigned tid, unsigned nthreads)
 	const unsigned char *s = c->src + c->src_off;
 
 	if (c->out)
-		gnet__copy_bus(d, s, c->n, d, tid, nthreads);
+		gnet__copy_out(d, s, c->n, tid, nthreads);
 	else
 		gnet__copy(d, s, c->n, tid, nthreads);
 }

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Copies between rings and a kernel's memory by all threads of a block (or of a warp, or by one thread).
+ * Copies between rings and a kernel's memory by all threads of a block (or of a warp, or by one
+ * thread).
  *
- * A load across PCIe takes more than a microsecond, so what counts is how many bytes are asked for before the first ones
- * are there: each thread has up to GNET_COPY_UNROLL 16-byte loads in flight, and the few bytes at both ends that fill no
- * 16-byte word are asked for before the rest. The accesses are plain: a ring's counters, with acquire and release,
- * order them (dev/order.h), and dst and src do not overlap.
+ * A load across PCIe takes more than a microsecond, so what counts is how many bytes are asked for
+ * before the first ones are there: each thread has up to GNET_COPY_UNROLL 16-byte loads in flight,
+ * and the few bytes at both ends that fill no 16-byte word are asked for before the rest. The
+ * accesses are plain: a ring's counters, with acquire and release, order them (dev/order.h), and
+ * dst and src do not overlap.
  *
- * dst is written in aligned 16-byte words. Where src lies differently, aligned words of src are loaded all the same, and
- * each lane joins its word with the one of the next lane. Only words that lie in [src, src + n) as a whole are loaded, so
- * nothing outside is read, on either device.
+ * dst is written in aligned 16-byte words. Where src lies differently, aligned words of src are
+ * loaded all the same, and each lane joins its word with the one of the next lane. Only words that
+ * lie in [src, src + n) as a whole are loaded, so nothing outside is read, on either device.
  *
- * The C body gives each thread a slice and memcpy: a compiler and a sanitizer then see exactly the bytes that are asked
- * for. A test may ask for the GPU's body on the CPU device with GNET_COPY_VECTOR.
+ * The C body gives each thread a slice and memcpy: a compiler and a sanitizer then see exactly the
+ * bytes that are asked for. A test may ask for the GPU's body on the CPU device with
+ * GNET_COPY_VECTOR.
  */
 #ifndef GPUNET_DEV_IMPL_COPY_H
 #define GPUNET_DEV_IMPL_COPY_H
@@ -23,7 +26,10 @@
 
 #if defined(__CUDACC__) || defined(GNET_COPY_VECTOR)
 
-/* 8 by 16 bytes by 512 threads cover the bus's bandwidth times its latency; more would cost registers only. */
+/*
+ * Loads in flight a thread, a power of two. 8 times 16 bytes by 512 threads cover the bus's
+ * bandwidth times its latency; more would cost registers only.
+ */
 #ifndef GNET_COPY_UNROLL
 #define GNET_COPY_UNROLL 8u
 #endif
@@ -50,7 +56,10 @@ GNET_DEV uint32_t gnet__funnel(uint32_t low, uint32_t high, unsigned bits)
 }
 #endif
 
-/* The 16 bytes that begin `skew` (1 to 15) bytes into a and go on in b. Selects, not indices: words stay in registers. */
+/*
+ * The 16 bytes that begin `skew` (1 to 15) bytes into a and go on in b. Selects, not indices: words
+ * stay in registers.
+ */
 GNET_DEV gnet__word gnet__join(gnet__word a, gnet__word b, unsigned skew)
 {
 	const unsigned bits = (skew & 3u) * 8u;
@@ -92,10 +101,10 @@ GNET_DEV gnet__word gnet__next_lane(gnet__word mine, gnet__word after, unsigned 
 }
 
 /*
- * `words` aligned words to dst. src begins `skew` bytes into its first word; if that is not 0, one word more
- * is loaded than stored. By whole warps: a warp takes runs of 32 * per words, and all its lanes make the same turns.
- * Positions 0 to phase - 1 are no words: they move a warp's 512 bytes to the beginning of a line of 128, see
- * gnet__copy_bus.
+ * `words` aligned words to dst. src begins `skew` bytes into its first word; if that is not 0, one
+ * word more is loaded than stored. By whole warps: a warp takes runs of 32 * per words, and all its
+ * lanes make the same turns. Positions 0 to phase - 1 are no words: they move a warp's 512 bytes to
+ * the beginning of a line of 128, see gnet__copy_any.
  */
 GNET_DEV void gnet__copy_warps(gnet__word *dst, const gnet__word *src, unsigned words,
 			       unsigned phase, unsigned skew, unsigned tid, unsigned nthreads)
@@ -156,10 +165,10 @@ GNET_DEV void gnet__copy_bytes(unsigned char *dst, const unsigned char *src, siz
 }
 
 /*
- * As gnet__copy. `bus` is dst or src, the one that lies across the bus: the warps' accesses to it are made to begin at
- * lines of 128 bytes, which saves one packet in five.
+ * The side across the bus, dst if `out` and else src, is accessed by warps from the beginning of a
+ * line of 128 bytes on, which saves one packet in five.
  */
-GNET_DEV void gnet__copy_bus(void *dst, const void *src, size_t n, const void *bus, unsigned tid,
+GNET_DEV void gnet__copy_any(void *dst, const void *src, size_t n, int out, unsigned tid,
 			     unsigned nthreads)
 {
 	unsigned char *d = (unsigned char *)dst;
@@ -181,7 +190,9 @@ GNET_DEV void gnet__copy_bus(void *dst, const void *src, size_t n, const void *b
 	tail_at = head + words * 16u;
 	edges = head + (unsigned)(n - tail_at); /* at most 60 */
 
-	/* Byte e of the edges, of two at most from 30 threads up: on their way while the words are. */
+	/*
+	 * Byte e of the edges, of two at most from 30 threads up: on their way while the words are.
+	 */
 	e = tid;
 	if (e < edges)
 		edge0 = s[e < head ? e : e - head + tail_at];
@@ -189,10 +200,7 @@ GNET_DEV void gnet__copy_bus(void *dst, const void *src, size_t n, const void *b
 	if (e < edges)
 		edge1 = s[e < head ? e : e - head + tail_at];
 
-	phase = (unsigned)(((uintptr_t)bus == (uintptr_t)dst ? (uintptr_t)d : (uintptr_t)s - skew) +
-			   head) /
-			16u &
-		7u;
+	phase = (unsigned)((out ? (uintptr_t)d : (uintptr_t)s - skew) + head) / 16u & 7u;
 	if (nthreads >= 32u)
 		gnet__copy_warps((gnet__word *)(d + head), (const gnet__word *)(s + head - skew),
 				 (unsigned)words, phase, skew, tid, nthreads);
@@ -212,14 +220,14 @@ GNET_DEV void gnet__copy_bus(void *dst, const void *src, size_t n, const void *b
 
 #else
 
-GNET_DEV void gnet__copy_bus(void *dst, const void *src, size_t n, const void *bus, unsigned tid,
+GNET_DEV void gnet__copy_any(void *dst, const void *src, size_t n, int out, unsigned tid,
 			     unsigned nthreads)
 {
 	/* Slices are multiples of 64 bytes, so that small copies are not cut into crumbs. */
 	const size_t slice = (n / nthreads + 64u) & ~(size_t)63u;
 	const size_t at = slice * tid;
 
-	(void)bus;
+	(void)out;
 	if (at < n)
 		__builtin_memcpy((char *)dst + at, (const char *)src + at,
 				 n - at < slice ? n - at : slice);
@@ -228,13 +236,23 @@ GNET_DEV void gnet__copy_bus(void *dst, const void *src, size_t n, const void *b
 #endif
 
 /*
- * Copies n (below 2^31) bytes. All `nthreads` threads of the scope call it with the same arguments but for tid, which is 0 to nthreads
- * - 1 and, from 32 threads up, lies so that tid % 32 is the thread's lane. No barrier inside: the caller has one before,
- * if other threads wrote src, and one after, before it tells anybody.
+ * Copies n (below 2^31) bytes. All `nthreads` threads of the scope call it with the same arguments
+ * but for tid, which is 0 to nthreads - 1 and, from 32 threads up, lies so that tid % 32 is the
+ * thread's lane. No barrier inside: the caller has one before, if other threads wrote src, and one
+ * after, before it tells anybody.
  */
 GNET_DEV void gnet__copy(void *dst, const void *src, size_t n, unsigned tid, unsigned nthreads)
 {
-	gnet__copy_bus(dst, src, n, src, tid, nthreads);
+	gnet__copy_any(dst, src, n, 0, tid, nthreads);
+}
+
+/*
+ * The same for a dst across the bus, a kernel's way out: gnet__copy is for a src there, or for
+ * neither.
+ */
+GNET_DEV void gnet__copy_out(void *dst, const void *src, size_t n, unsigned tid, unsigned nthreads)
+{
+	gnet__copy_any(dst, src, n, 1, tid, nthreads);
 }
 
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The CUDA platform on a driver that keeps books: contexts, memory, waiting, and every call failing. */
+/*
+ * The CUDA platform on a driver that keeps books: contexts, memory, waiting, and every call
+ * failing.
+ */
 #include "cuda_stub.h"
 
 #include "base/log.h"
@@ -268,7 +271,9 @@ static void tells_what_it_knows(void **state)
 	nothing_held();
 }
 
-/* Attributes that came later: the driver of 11.0 refuses them, and sysfs or arithmetic stands in. */
+/*
+ * Attributes that came later: the driver of 11.0 refuses them, and sysfs or arithmetic stands in.
+ */
 static void older_driver_knows_less(void **state)
 {
 	struct platform_dev *dev;
@@ -626,7 +631,9 @@ static void every_driver_call_fails_in_turn(void **state)
 			assert_int_equal(err, 0);
 		else if (!err)
 			fail_msg("call %d (%s) failed and nobody said so", n, call);
-		/* After a failure nothing but undoing, up to the end: facts and work do not go on. */
+		/*
+		 * After a failure nothing but undoing, up to the end: facts and work do not go on.
+		 */
 		for (int i = n; err && i < stub.state->calls; i++)
 			if (!one_of(stub.state->trace[i], undo) &&
 			    strcmp(stub.state->trace[i], "cuCtxPushCurrent_v2"))

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A libcuda for tests: it keeps books instead of driving a GPU, and any of its calls can be made to fail. Built as a
- * shared object of its own and loaded through GPUNET_LIBCUDA, as the real one would be.
+ * A libcuda for tests: it keeps books instead of driving a GPU, and any of its calls can be made to
+ * fail. Built as a shared object of its own and loaded through GPUNET_LIBCUDA, as the real one
+ * would be.
  */
 #ifndef GPUNET_TEST_CUDA_STUB_H
 #define GPUNET_TEST_CUDA_STUB_H

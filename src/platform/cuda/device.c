@@ -96,8 +96,9 @@ static int find(struct cuda_dev *d)
 }
 
 /*
- * The caller's current context if it is one of this GPU, so that the caller's kernels and ours share it; else the
- * primary context, which the CUDA runtime uses. Never a new one: memory and streams do not cross contexts.
+ * The caller's current context if it is one of this GPU, so that the caller's kernels and ours
+ * share it; else the primary context, which the CUDA runtime uses. Never a new one: memory and
+ * streams do not cross contexts.
  */
 static int attach(struct cuda_dev *d)
 {
@@ -144,7 +145,10 @@ static int make_stream(struct cuda_dev *d)
 
 	if (err)
 		return err;
-	/* Non-blocking: a kernel that stays resident must not hold up the caller's default stream, nor wait for it. */
+	/*
+	 * Non-blocking: a kernel that stays resident must not hold up the caller's default stream,
+	 * nor wait for it.
+	 */
 	r = d->api->stream_create(&d->stream, CUDA_STREAM_NON_BLOCKING, 0);
 	cuda_leave(d);
 	return r == CUDA_OK ? 0 : cuda_fail(d, r, "make a stream");

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A GPU that is open. Nothing in it changes between open and close, so any thread may use it without a lock.
+ * A GPU that is open. Nothing in it changes between open and close, so any thread may use it
+ * without a lock.
  *
- * A CUDA call works on the calling thread's current context, and threads of this library, like threads of its user,
- * may have none or another. So each entry point puts the device's context in place for its own duration
- * (cuda_enter, cuda_leave) and leaves the thread as it was.
+ * A CUDA call works on the calling thread's current context, and threads of this library, like
+ * threads of its user, may have none or another. So each entry point puts the device's context in
+ * place for its own duration (cuda_enter, cuda_leave) and leaves the thread as it was.
  */
 #ifndef GPUNET_CUDA_DEVICE_H
 #define GPUNET_CUDA_DEVICE_H
@@ -17,7 +18,7 @@ struct cuda_dev {
 	cuda_device id;
 	int ordinal;
 	cuda_context ctx;
-	bool retained; /* ctx is the primary context, which we hold; else it is the opener's, who keeps it until close */
+	bool retained; /* ctx is the primary one, which we hold; else its owner keeps it */
 	cuda_stream stream;
 	int numa_node; /* nearest to the GPU, -1: unknown */
 };
@@ -30,14 +31,18 @@ static inline struct cuda_dev *cuda_of(struct platform_dev *dev)
 /* Logs "cuda:N: cannot WHAT: ERROR; remedy" and returns the negative errno. */
 int cuda_fail(const struct cuda_dev *d, cuda_result r, const char *what);
 
-/* 0, or a negative errno that was logged: `what` names the caller's purpose. Each success needs one cuda_leave. */
+/*
+ * 0, or a negative errno that was logged: `what` names the caller's purpose. Each success needs one
+ * cuda_leave.
+ */
 int cuda_enter(const struct cuda_dev *d, const char *what);
 void cuda_leave(const struct cuda_dev *d);
 
 /*
- * Polls the stream until it is idle. CUDA_OK, CUDA_NOT_READY at the timeout (UINT64_MAX: none), or the error of the
- * work. Polled with short sleeps, not cuStreamSynchronize: that one has no time limit, spins by default, and the flag
- * that would change this belongs to the context's owner. The context must be entered.
+ * Polls the stream until it is idle. CUDA_OK, CUDA_NOT_READY at the timeout (UINT64_MAX: none), or
+ * the error of the work. Polled with short sleeps, not cuStreamSynchronize: that one has no time
+ * limit, spins by default, and the flag that would change this belongs to the context's owner. The
+ * context must be entered.
  */
 cuda_result cuda_wait(const struct cuda_dev *d, uint64_t timeout_ns);
 

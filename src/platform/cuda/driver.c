@@ -52,7 +52,10 @@ const char *cuda_error_name(const struct cuda_api *a, cuda_result r, char *buf, 
 {
 	const char *name = NULL;
 
-	/* A driver that fails may leave the name unset: NULL is the answer for codes that it does not know. */
+	/*
+	 * A driver that fails may leave the name unset: NULL is the answer for codes that it does
+	 * not know.
+	 */
 	if (a->error_name && a->error_name(r, &name) == CUDA_OK && name)
 		return name;
 	snprintf(buf, size, "CUDA error %d", (int)r);
@@ -177,15 +180,19 @@ static const char *resolve(void *lib, struct cuda_api *a)
 
 		if (!p && !cuda_symbols[i].optional)
 			return cuda_symbols[i].name;
-		/* ISO C has no conversion between object and function pointers; POSIX says that the bits are the same. */
+		/*
+		 * ISO C has no conversion between object and function pointers; POSIX says that the
+		 * bits are the same.
+		 */
 		memcpy((char *)a + cuda_symbols[i].slot, &p, sizeof(p));
 	}
 	return NULL;
 }
 
 /*
- * A CUDA runtime of a later major version than the driver runs no kernel. Only a runtime that the process exports can be
- * asked (the shared one, or a static one in a program linked with -rdynamic); asking initialises nothing.
+ * A CUDA runtime of a later major version than the driver runs no kernel. Only a runtime that the
+ * process exports can be asked (the shared one, or a static one in a program linked with
+ * -rdynamic); asking initialises nothing.
  */
 static bool runtime_too_new(int driver, char *why, size_t n)
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The NVIDIA driver's API, as far as this library uses it, without NVIDIA's headers: the library is built on machines
- * that have none, and one binary serves machines with and without the driver.
+ * The NVIDIA driver's API, as far as this library uses it, without NVIDIA's headers: the library is
+ * built on machines that have none, and one binary serves machines with and without the driver.
  *
- * The ABI: handles are pointers, a device is an int, device pointers are 64 bits wide, results are a C enum (an int).
- * Symbols carry the version suffix that today's <cuda.h> maps the plain names to; the suffixed symbols never change
- * their prototype. tests/unit/cuda_abi.c compares every name, prototype and number below with <cuda.h> where it is
- * installed, for which it includes <cuda.h> first and so gets that header's types here.
+ * The ABI: handles are pointers, a device is an int, device pointers are 64 bits wide, results are
+ * a C enum (an int). Symbols carry the version suffix that today's <cuda.h> maps the plain names
+ * to; the suffixed symbols never change their prototype. tests/unit/cuda_abi.c compares every name,
+ * prototype and number below with <cuda.h> where it is installed, for which it includes <cuda.h>
+ * first and so gets that header's types here.
  */
 #ifndef GPUNET_CUDA_DRIVER_H
 #define GPUNET_CUDA_DRIVER_H
@@ -126,22 +127,32 @@ extern const struct cuda_symbol cuda_symbols[];
 extern const size_t cuda_symbol_count;
 
 /*
- * The driver, loaded and initialised once a process; NULL when there is none that works, with the cause and the remedy
- * in `why`. A failure is not remembered: the next call tries again. Loaded stays loaded: cuInit cannot be undone, and
- * code of the driver may still run. The library is libcuda.so.1, or the file that GPUNET_LIBCUDA names: tests only.
+ * The driver, loaded and initialised once a process; NULL when there is none that works, with the
+ * cause and the remedy in `why`. A failure is not remembered: the next call tries again. Loaded
+ * stays loaded: cuInit cannot be undone, and code of the driver may still run. The library is
+ * libcuda.so.1, or the file that GPUNET_LIBCUDA names: tests only.
  */
 const struct cuda_api *cuda_driver(char *why, size_t why_size);
 
-/* Tests only: forgets a driver that was loaded, so that the next call loads again. No device may be open. */
+/*
+ * Tests only: forgets a driver that was loaded, so that the next call loads again. No device may be
+ * open.
+ */
 void cuda_driver_forget(void);
 
-/* The driver's name of an error, "CUDA_ERROR_..." ; for one that it does not know, "CUDA error N" in `buf`. */
+/*
+ * The driver's name of an error, "CUDA_ERROR_..." ; for one that it does not know, "CUDA error N"
+ * in `buf`.
+ */
 const char *cuda_error_name(const struct cuda_api *api, cuda_result r, char *buf, size_t size);
 
 /* The negative errno that stands for an error. */
 int cuda_errno(cuda_result r);
 
-/* What a user can do about an error, beginning with "; " or ": ", or "" when the name says all there is. */
+/*
+ * What a user can do about an error, beginning with "; " or ": ", or "" when the name says all
+ * there is.
+ */
 const char *cuda_remedy(cuda_result r);
 
 #endif

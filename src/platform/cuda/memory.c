@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Host memory is our own mapping, registered with CUDA, rather than cuMemHostAlloc: it can be placed near the GPU and
- * shared with another process (`gpunet stat`), and it outlives a context that its owner destroys.
+ * Host memory is our own mapping, registered with CUDA, rather than cuMemHostAlloc: it can be
+ * placed near the GPU and shared with another process (`gpunet stat`), and it outlives a context
+ * that its owner destroys.
  *
- * MADV_DONTFORK is not used: sys.map gives a shared mapping, so a fork makes no copy-on-write pages and the parent's
- * pages stay where the GPU expects them; the child, which cannot use CUDA, gets errors and not a fault.
+ * MADV_DONTFORK is not used: sys.map gives a shared mapping, so a fork makes no copy-on-write pages
+ * and the parent's pages stay where the GPU expects them; the child, which cannot use CUDA, gets
+ * errors and not a fault.
  */
 #include "platform/cuda/device.h"
 
@@ -69,8 +71,9 @@ static void place(const struct cuda_dev *d, void *p, size_t size)
 }
 
 /*
- * Whether the mapping may go. A registration that cannot be undone stays known to the driver by its address; were the
- * address used again, registering it would fail. After the context's end there is no registration.
+ * Whether the mapping may go. A registration that cannot be undone stays known to the driver by its
+ * address; were the address used again, registering it would fail. After the context's end there is
+ * no registration.
  */
 static bool unregister(const struct cuda_dev *d, void *p)
 {
@@ -160,8 +163,8 @@ void cuda_host_free(struct platform_dev *dev, struct platform_mem *m)
 }
 
 /*
- * Work of ours on the stream would wait behind a resident kernel, perhaps for ever, and so would the calls that undo
- * it. So such a call is refused instead. Enters the context on success.
+ * Work of ours on the stream would wait behind a resident kernel, perhaps for ever, and so would
+ * the calls that undo it. So such a call is refused instead. Enters the context on success.
  */
 static int enter_idle(const struct cuda_dev *d, const char *what)
 {
@@ -216,7 +219,10 @@ int cuda_dev_alloc(struct platform_dev *dev, size_t size, struct platform_mem *o
 		err = cuda_fail(d, r, "allocate GPU memory");
 	} else {
 		err = finish(d, d->api->set_async(gpu, 0, size, d->stream), "clear GPU memory");
-		/* After a timeout the fill is still to come, and freeing would wait for it: rather lost than hung. */
+		/*
+		 * After a timeout the fill is still to come, and freeing would wait for it: rather
+		 * lost than hung.
+		 */
 		if (err && err != -ETIMEDOUT)
 			d->api->mem_free(gpu);
 	}

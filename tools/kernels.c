@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The kernels of gpunet echo and gpunet cat: C11 and CUDA, see kernels.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <gpunet/dev/socket.h>
+#include <gpunet/gpunet.h>
+
+#include "kernels.h"
+
+/* ---- listen and connect: one block, once ------------------------------------------------------ */
+
+struct setup_args {
+	gnet_t *net;
+	struct tool_setup *setup;
+};
+
+/* A listener on one address: the descriptor, or the error with *step saying where. */
+GNET_DEV int listen_on(gnet_t *net, struct tool_setup *s, int which, int *step)
+{
+	const struct tool_addr *a = &s->addr[which];
+	int fd, rc;
+
+	*step = TOOL_STEP_SOCKET;
+	fd = gsocket(net, a->addr.ss_family, GNET_SOCK_STREAM, 0);
+	if (fd < 0)
+		return fd;
+	*step = TOOL_STEP_BIND;
+	rc = gbind(net, fd, &a->addr, a->len);
+	if (rc == 0) {
+		*step = TOOL_STEP_LISTEN;
+		rc = glisten(net, fd, s->backlog);
+	}
+	if (rc == 0)
+		rc = ggetsockname(net, fd, &s->bound.addr, &s->bound.len);
+	if (rc == 0) {
+		*step = TOOL_STEP_NONE;
+		return fd;
+	}
+	gclose(net, fd);
+	return rc;
+}
+
+GNET_KERNEL(kernel_listen, struct setup_args, a)
+{
+	struct tool_setup *s = a.setup;
+	int count = s->addrs, which, step = TOOL_STEP_NONE, fd = -EINVAL;
+
+	for (which = 0; which < count; which++) {
+		fd = listen_on(a.net, s, which, &step);
+		if (fd >= 0 || fd == -ECANCELED)
+			break;
+	}
+	if (threadIdx.x == 0) {
+		s->step = step;
+		s->error = fd < 0 ? fd : 0;
+		s->which = which < count ? which : count - 1;
+		s->fd = fd;
+	}
+}
+
+/* A connection to one address: the descriptor, or the error with *step saying where. */
+GNET_DEV int connect_to(gnet_t *net, const struct tool_addr *a, int *step)
+{
+	int fd, rc;
+
+	*step = TOOL_STEP_SOCKET;
+	fd = gsocket(net, a->addr.ss_family, GNET_SOCK_STREAM, 0);
+	if (fd < 0)
+		return fd;
+	*step = TOOL_STEP_CONNECT;
+	rc = gconnect(net, fd, &a->addr, a->len);
+	if (rc < 0) {
+		gclose(net, fd);
+		return rc;
+	}
+	*step = TOOL_STEP_NONE;
+	return fd;
+}
+
+GNET_KERNEL(kernel_connect, struct setup_args, a)
+{
+	struct tool_setup *s = a.setup;
+	int count = s->addrs, which, step = TOOL_STEP_NONE, fd = -EINVAL, local = -1;
+
+	for (which = 0; which < count; which++) {
+		fd = connect_to(a.net, &s->addr[which], &step);
+		if (fd >= 0 || fd == -ECANCELED)
+			break;
+	}
+	if (fd >= 0) {
+		local = connect_to(a.net, &s->local, &step);
+		if (local < 0)
+			step = TOOL_STEP_LOCAL;
+	}
+	if (threadIdx.x == 0) {
+		s->step = step;
+		s->error = fd < 0 ? fd : local < 0 ? local : 0;
+		s->which = which < count ? which : count - 1;
+		s->fd = fd;
+		s->local_fd = local;
+	}
+}
+
+/* ---- echo ------------------------------------------------------------------------------------- */
+
+/* All of `len`, or the error; gsend returns less only if one came in between. */
+GNET_DEV int64_t send_all(gnet_t *net, int fd, const uint8_t *buf, uint64_t len)
+{
+	uint64_t done = 0;
+
+	while (done < len) {
+		int64_t n = gsend(net, fd, buf + done, len - done, 0);
+
+		if (n < 0)
+			return n;
+		done += (uint64_t)n;
+	}
+	return (int64_t)done;
+}
+
+/* Whether another accept makes sense: one connection's failure or the host's shortage ends no server. */
+GNET_DEV int accept_goes_on(int rc)
+{
+	return rc != -ECANCELED && rc != -EBADF && rc != -EINVAL && rc != -EIO && rc != -EPROTO &&
+	       rc != -EOPNOTSUPP;
+}
+
+GNET_KERNEL(kernel_echo, struct tool_echo, a)
+{
+	uint8_t *buf = a.buffers + (uint64_t)blockIdx.x * TOOL_BUFFER;
+
+	for (;;) {
+		int fd = gaccept(a.net, a.listener, NULL, NULL);
+		int64_t n;
+
+		if (fd < 0 && accept_goes_on(fd)) {
+			__nanosleep(1000000);
+			continue;
+		}
+		if (fd < 0) {
+			if (threadIdx.x == 0 && fd != -ECANCELED)
+				gnet_sys_store_release(a.error, (uint64_t)-fd);
+			return;
+		}
+		/* Whatever ends a connection, its end or a reset, the block goes on to the next. */
+		do {
+			n = grecv(a.net, fd, buf, TOOL_BUFFER, 0);
+			if (n > 0)
+				n = send_all(a.net, fd, buf, (uint64_t)n);
+		} while (n > 0);
+		gclose(a.net, fd);
+	}
+}
+
+/* ---- cat -------------------------------------------------------------------------------------- */
+
+/* Moves bytes until the end of `from` (0) or an error, with *step saying where. */
+GNET_DEV int64_t shovel(gnet_t *net, int from, int to, uint8_t *buf, int *step)
+{
+	for (;;) {
+		int64_t n = grecv(net, from, buf, TOOL_BUFFER, 0);
+
+		*step = TOOL_STEP_RECEIVE;
+		if (n <= 0)
+			return n;
+		n = send_all(net, to, buf, (uint64_t)n);
+		*step = TOOL_STEP_SEND;
+		if (n < 0)
+			return n;
+	}
+}
+
+GNET_KERNEL(kernel_shovel, struct tool_shovel, a)
+{
+	__shared__ uint64_t before;
+	int down = blockIdx.x == 1, step = TOOL_STEP_NONE;
+	int from = down ? a.peer : a.local, to = down ? a.local : a.peer;
+	int64_t rc = shovel(a.net, from, to, a.buffers + (uint64_t)blockIdx.x * TOOL_BUFFER, &step);
+
+	/* A peer that has ended its stream and then refuses ours has not failed: it is gone. */
+	if (threadIdx.x == 0) {
+		if (down && rc == 0)
+			gnet_dev_store_release(&a.state->eof, 1);
+		before = gnet_dev_load_acquire(&a.state->eof);
+	}
+	__syncthreads();
+	if (!down && step == TOOL_STEP_SEND && before)
+		rc = 0;
+	if (rc < 0) {
+		if (threadIdx.x == 0) {
+			a.result->step[blockIdx.x] = (uint64_t)step;
+			a.result->error[blockIdx.x] = (uint64_t)-rc;
+		}
+		/* The other block must not wait for what cannot come any more. */
+		gshutdown(a.net, a.peer, GNET_SHUT_RDWR);
+		gshutdown(a.net, a.local, GNET_SHUT_RDWR);
+	} else {
+		gshutdown(a.net, to, GNET_SHUT_WR);
+	}
+	__syncthreads();
+	if (threadIdx.x == 0)
+		before = gnet_dev_add(&a.state->ended, 1);
+	__syncthreads();
+	if (before == 1) {
+		gclose(a.net, a.peer);
+		gclose(a.net, a.local);
+	}
+}
+
+/* ---- the table: what differs between the devices ---------------------------------------------- */
+
+#ifdef __CUDACC__
+
+static int select_device(int ordinal)
+{
+	return cudaSetDevice(ordinal) == cudaSuccess ? 0 : -ENODEV;
+}
+
+static void *shared_alloc(size_t size)
+{
+	void *memory;
+
+	if (cudaHostAlloc(&memory, size, cudaHostAllocMapped) != cudaSuccess)
+		return NULL;
+	memset(memory, 0, size);
+	return memory;
+}
+
+static void shared_free(void *memory)
+{
+	cudaFreeHost(memory);
+}
+
+static void *device_alloc(size_t size)
+{
+	void *memory;
+
+	if (cudaMalloc(&memory, size) != cudaSuccess)
+		return NULL;
+	if (cudaMemset(memory, 0, size) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess)
+		return memory;
+	cudaFree(memory);
+	return NULL;
+}
+
+static void device_free(void *memory)
+{
+	cudaFree(memory);
+}
+
+#else
+
+static int select_device(int ordinal)
+{
+	return ordinal == 0 ? 0 : -ENODEV;
+}
+
+static void *shared_alloc(size_t size)
+{
+	return calloc(1, size);
+}
+
+static void shared_free(void *memory)
+{
+	free(memory);
+}
+
+static void *device_alloc(size_t size)
+{
+	return calloc(1, size);
+}
+
+static void device_free(void *memory)
+{
+	free(memory);
+}
+
+#endif
+
+static int prepare(void)
+{
+	int rc = GPUNET_PREPARE(kernel_listen);
+
+	if (rc == 0)
+		rc = GPUNET_PREPARE(kernel_connect);
+	if (rc == 0)
+		rc = GPUNET_PREPARE(kernel_echo);
+	if (rc == 0)
+		rc = GPUNET_PREPARE(kernel_shovel);
+	return rc;
+}
+
+static struct gpunet_grid grid_of(unsigned blocks, unsigned threads)
+{
+	struct gpunet_grid grid = { blocks, 1, 1, threads, 1, 1, 0 };
+
+	return grid;
+}
+
+static int run_listen(gpunet_t *g, struct tool_setup *setup)
+{
+	struct gpunet_grid grid = grid_of(1, 32);
+	struct setup_args args = { gpunet_device(g), setup };
+
+	return GPUNET_LAUNCH(g, kernel_listen, grid, args);
+}
+
+static int run_connect(gpunet_t *g, struct tool_setup *setup)
+{
+	struct gpunet_grid grid = grid_of(1, 32);
+	struct setup_args args = { gpunet_device(g), setup };
+
+	return GPUNET_LAUNCH(g, kernel_connect, grid, args);
+}
+
+static int run_echo(gpunet_t *g, unsigned blocks, unsigned threads, const struct tool_echo *echo)
+{
+	struct gpunet_grid grid = grid_of(blocks, threads);
+	struct tool_echo args = *echo;
+
+	return GPUNET_LAUNCH(g, kernel_echo, grid, args);
+}
+
+static int run_shovel(gpunet_t *g, unsigned threads, const struct tool_shovel *shovel_args)
+{
+	struct gpunet_grid grid = grid_of(2, threads);
+	struct tool_shovel args = *shovel_args;
+
+	return GPUNET_LAUNCH(g, kernel_shovel, grid, args);
+}
+
+#ifdef __CUDACC__
+extern "C" const struct tool_kernels tool_kernels_cuda = {
+	"cuda",
+#else
+const struct tool_kernels tool_kernels_cpu = {
+	"cpu",
+#endif
+	select_device, shared_alloc, shared_free, device_alloc, device_free,
+	prepare,       run_listen,   run_connect, run_echo,     run_shovel,
+};

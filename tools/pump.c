@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Moves bytes between standard input, standard output and one socket, and waits in poll only. */
+#include "pump.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BUFFER (64 << 10)
+#define PAUSE_MS 200 /* input that pauses for so long after the peer's end is not waited for */
+#define TICK_MS 1000 /* how often `over` is asked */
+
+struct flow {
+	int from, to;
+	size_t at, end; /* bytes that were read and are still to be written */
+	size_t chunk;   /* bytes a write */
+	bool ended;     /* nothing more comes, or may be written */
+	int read_error, write_error;
+	char buffer[BUFFER];
+};
+
+/* What the flow waits for. */
+static void flow_want(const struct flow *f, struct pollfd *p)
+{
+	p->fd = f->ended ? -1 : f->at < f->end ? f->to : f->from;
+	p->events = f->at < f->end ? POLLOUT : POLLIN;
+	p->revents = 0;
+}
+
+static bool again(void)
+{
+	return errno == EINTR || errno == EAGAIN;
+}
+
+static void flow_read(struct flow *f)
+{
+	ssize_t n = read(f->from, f->buffer, sizeof(f->buffer));
+
+	if (n > 0) {
+		f->at = 0;
+		f->end = (size_t)n;
+	} else if (n == 0 || !again()) {
+		f->read_error = n < 0 ? errno : 0;
+		f->ended = true;
+	}
+}
+
+static void flow_write(struct flow *f)
+{
+	size_t left = f->end - f->at;
+	ssize_t n = write(f->to, f->buffer + f->at, left < f->chunk ? left : f->chunk);
+
+	if (n >= 0) {
+		f->at += (size_t)n;
+	} else if (!again()) {
+		f->write_error = errno;
+		f->ended = true;
+	}
+}
+
+static void flow_step(struct flow *f)
+{
+	if (f->at < f->end)
+		flow_write(f);
+	else
+		flow_read(f);
+}
+
+/* A write of more than a pipe is sure to take would block, and the other direction with it. */
+static size_t chunk_for(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? BUFFER : PIPE_BUF;
+}
+
+void pump(int in, int out, int sock, int stop, bool (*over)(void *arg), void *arg,
+	  struct pump_end *end)
+{
+	static struct flow up, down;
+	bool shut = false;
+
+	up = (struct flow){ .from = in, .to = sock, .chunk = BUFFER };
+	down = (struct flow){ .from = sock, .to = out, .chunk = chunk_for(out) };
+	while (!down.ended || !up.ended) {
+		struct pollfd p[3] = { { .fd = stop, .events = POLLIN } };
+		bool pause = down.ended && up.at == up.end;
+		int n;
+
+		flow_want(&up, &p[1]);
+		flow_want(&down, &p[2]);
+		n = poll(p, 3, pause ? PAUSE_MS : TICK_MS);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 || p[0].revents)
+			break;
+		if (n == 0 && (pause || over(arg)))
+			break;
+		if (p[1].revents)
+			flow_step(&up);
+		if (p[2].revents)
+			flow_step(&down);
+		if (up.ended && !shut)
+			shut = shutdown(sock, SHUT_WR) == 0 || errno != EINTR;
+		/* Without standard output there is no use in going on. */
+		if (down.write_error)
+			break;
+	}
+	if (!shut)
+		shutdown(sock, SHUT_WR);
+	end->read_error = up.read_error;
+	end->write_error = down.write_error;
+}

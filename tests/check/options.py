@@ -61,13 +61,54 @@ def check_man(options, page):
             if not re.search(rf"^\.It Va {member} Pq Ev {variable}$", page, re.M)]
 
 
-def check_library(options, text):
-    """Each variable's name stands in the library's table, and no other one."""
+def number(text):
+    """16384 or 64 MiB, else None."""
+    match = re.fullmatch(r"(-?\d+)(?: ([KMG]iB))?", text)
+    return int(match[1]) * UNITS.get(match[2], 1) if match else None
+
+
+def constants(text):
+    """Names that a #define gives a constant expression."""
+    return dict(re.findall(r"^#define (GNET_\w+) ([^\n/]*?)[ \t]*(?:/\*.*)?$", text, re.M))
+
+
+def value(expression, names):
+    """A constant expression of numbers, shifts and GNET_ names."""
+    expression = expression.replace("INT64_MAX", str((1 << 63) - 1))
+    for _ in range(4):
+        expression = re.sub(r"\bGNET_\w+", lambda m: f"({names[m[0]]})", expression)
+    expression = re.sub(r"\bU?INT64_C\((\d+)\)", r"\1", expression)
+    expression = re.sub(r"\b(\d+)[uUlL]+\b", r"\1", expression)
+    if not re.fullmatch(r"[\d\s()<+*-]+", expression):
+        raise ValueError(f"not a constant expression: {expression}")
+    return eval(expression)  # noqa: S307: digits and operators only
+
+
+def check_library(options, text, names):
+    """The library's table has each variable, no other one, and the same limits and defaults."""
+    errors = []
+    rows = {row[1]: row for row in re.findall(
+        r'OPT\((\w+), "(GPUNET_\w+)", \w+, ([^,]+), ([^,]+), ([^,]+), (true|false)\)', text)}
     have = set(re.findall(r'"(GPUNET_\w+)"', text))
     want = {variable for _, variable, _, _ in options}
-    errors = [f"src/socket/options.c: {name} is missing" for name in sorted(want - have)]
-    errors += [f"src/socket/options.c: {name} is not in gpunet.h" for name in sorted(have - want)]
-    return errors
+    errors += [f"{name} is missing" for name in sorted(want - have)]
+    errors += [f"{name} is not in gpunet.h" for name in sorted(have - want)]
+    for member, variable, meaning, default in options:
+        if variable not in rows:
+            if variable != "GPUNET_DEVICE" and variable in have:
+                errors.append(f"{variable} has no row in the table")
+            continue
+        row = rows[variable]
+        least, most, preset = (value(text, names) for text in row[2:5])
+        if row[0] != member:
+            errors.append(f"{variable} sets {row[0]}, not {member}")
+        if limits(meaning) and limits(meaning) != (least, most):
+            errors.append(f"{variable}: limits {least}-{most}, gpunet.h has {limits(meaning)}")
+        if number(default) is not None and number(default) != preset:
+            errors.append(f"{variable}: default {preset}, gpunet.h has {default}")
+        if ("power of two" in meaning) != (row[5] == "true"):
+            errors.append(f"{variable}: power of two or not? gpunet.h and the table differ")
+    return [f"src/socket/options.c: {error}" for error in errors]
 
 
 def check_command(name, source, page):
@@ -87,10 +128,8 @@ def check(root):
     if table(options) not in read(root, "docs/options.md"):
         errors.append("docs/options.md: the table is not that of gpunet.h (options.py --print prints it)")
     errors += check_man(options, read(root, "man/gpunet_open.3"))
-    if os.path.exists(os.path.join(root, "src/socket/options.c")):
-        errors += check_library(options, read(root, "src/socket/options.c"))
-    else:
-        errors.append("src/socket/options.c is not there")
+    errors += check_library(options, read(root, "src/socket/options.c"),
+                            constants(read(root, "include/gpunet/dev/abi/bus.h")))
     for name in ("echo", "cat", "doctor", "info"):
         errors += check_command(name, read(root, f"tools/{name}.c"), read(root, f"man/gpunet-{name}.1"))
     return errors, len(options)
@@ -98,17 +137,28 @@ def check(root):
 
 def self_test():
     header = ("struct gpunet_options {\n\tsize_t size; /* sizeof */\n"
-              "\tunsigned calls; /* GPUNET_CALLS: commands, 64-65536 [256] */\n"
+              "\tunsigned calls; /* GPUNET_CALLS: commands, 64-1048575 [256] */\n"
               "\tint spin_us;    /* GPUNET_SPIN_US: time; -1: it\n\t\t\t   never sleeps [1] */\n};\n")
     options = header_options(header)
+    names = constants("#define GNET_BITS 20u\n#define GNET_MANY (1u << GNET_BITS) /* all */\n")
+    rows = ('OPT(calls, "GPUNET_CALLS", UINT, 64, GNET_MANY - 1, INT64_C(256), false)\n'
+            'OPT(spin_us, "GPUNET_SPIN_US", INT, -1, 1 << 30, 1, false)\n')
     wrong = 0
     cases = [
-        (options, [("calls", "GPUNET_CALLS", "commands, 64-65536", "256"),
+        (options, [("calls", "GPUNET_CALLS", "commands, 64-1048575", "256"),
                    ("spin_us", "GPUNET_SPIN_US", "time; -1: it never sleeps", "1")]),
         (limits("one ring, 16 KiB-64 MiB"), (16 << 10, 64 << 20)),
         (limits("no numbers"), None),
-        (check_library(options, '"GPUNET_CALLS" "GPUNET_SPIN_US"'), []),
-        (len(check_library(options, '"GPUNET_CALLS" "GPUNET_OTHER"')), 2),
+        (check_library(options, rows, names), []),
+        (len(check_library(options, rows + '"GPUNET_OTHER"', names)), 1),
+        (len(check_library(options, rows.replace("GPUNET_SPIN_US", "GPUNET_SPIN"), names)), 2),
+        (len(check_library(options, rows.replace("(256)", "(255)"), names)), 1),
+        (len(check_library(options, rows.replace("64,", "63,"), names)), 1),
+        (len(check_library(options, rows.replace("- 1", "- 2"), names)), 1),
+        (len(check_library(options, rows.replace("(256), false", "(256), true"), names)), 1),
+        (len(check_library(options, rows.replace("OPT(calls", "OPT(call"), names)), 1),
+        (number("64 MiB"), 64 << 20),
+        (number("CPU device 1"), None),
         (check_man(options, ".It Va calls Pq Ev GPUNET_CALLS\n.It Va spin_us Pq Ev GPUNET_SPIN_US\n"), []),
         (len(check_man(options, ".It Va calls Pq Ev GPUNET_SPIN_US\n")), 2),
         (check_command("x", '{ "json", no_argument, NULL }', ".Op Fl -json\n"), []),
@@ -119,7 +169,7 @@ def self_test():
             print(f"self-test: {got!r}, expected {want!r}")
             wrong += 1
     for bad in ("struct other {\n};\n", header.replace(" [256]", ""),
-                header.replace("/* GPUNET_CALLS: commands, 64-65536 [256] */", "")):
+                header.replace("/* GPUNET_CALLS: commands, 64-1048575 [256] */", "")):
         try:
             header_options(bad)
             print(f"self-test: accepted {bad!r}")

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 
 #include "tool.h"
 
@@ -98,6 +99,8 @@ static const char *remedy_bind(int err, const struct tool_addr *addr)
 		return local ? "another program has it; \"ss -lxp\" shows which"
 			     : "another program has this port (\"ss -ltnp\" shows which); take "
 			       "another one, or 0 for any that is free";
+	case EEXIST:
+		return "what is there is no socket and stays; choose another path";
 	case EADDRNOTAVAIL:
 		return "no interface of this machine has this address; \"ip address\" shows those "
 		       "that are there";
@@ -126,6 +129,8 @@ static const char *remedy_connect(int err, const struct tool_addr *addr)
 
 	switch (err) {
 	case ECONNREFUSED:
+		if (local && !((const struct sockaddr_un *)&addr->addr)->sun_path[0])
+			return "nobody has this name in this network namespace; start the server";
 		return local ? "the socket is there, but nobody listens; start the server"
 			     : "nobody listens there; start the server or correct the port";
 	case ENOENT:

@@ -84,7 +84,7 @@ int tool_net_close(struct tool_net *net, unsigned drain_ms);
 
 /*
  * Before a kernel binds a path: removes the socket file of a server that is gone, as servers do. 0; -EADDRINUSE: a
- * server listens there, or the file is no socket; or another negative errno. Nothing to do for other addresses.
+ * server listens there; -EEXIST: what is there is no socket; or another negative errno. Nothing to do for other addresses.
  */
 int unix_path_claim(const struct tool_addr *addr);
 

@@ -41,7 +41,7 @@ int unix_path_claim(const struct tool_addr *addr)
 	if (lstat(path, &st) != 0)
 		return errno == ENOENT ? 0 : -errno;
 	if (!S_ISSOCK(st.st_mode))
-		return -EADDRINUSE;
+		return -EEXIST;
 	rc = try_connect(addr);
 	if (rc == 0 || rc == -EPROTOTYPE)
 		return -EADDRINUSE;

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 
-MEMBER = re.compile(r"(?:const )?\w+(?: \*| )(\w+);\s*/\*\s*(.*?)\s*\*/", re.S)
+MEMBER = re.compile(r"\w+[\s*]+(\w+);\s*/\*\s*(.*?)\s*\*/", re.S)
 COMMENT = re.compile(r"(GPUNET_\w+): (.*) \[(.*)\]$")
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 LONG_OPTION = re.compile(r'\{ "([a-z-]+)", (?:no|required)_argument,')
@@ -34,7 +34,7 @@ def header_options(text):
             raise ValueError(f"{member}: the comment is not 'GPUNET_NAME: meaning [default]': {comment}")
         options.append((member, match[1], match[2], match[3]))
     # A member without a comment would be missed: count them in another way.
-    members = re.findall(r"^\s*[a-z][\w \*]*?(\w+);", body[1], re.M)
+    members = re.findall(r"(\w+);", re.sub(r"/\*.*?\*/", "", body[1], flags=re.S))
     if len(members) - 1 != len(options):
         raise ValueError(f"{len(members) - 1} members, {len(options)} with a comment")
     return options
@@ -88,7 +88,7 @@ def check_library(options, text, names):
     """The library's table has each variable, no other one, and the same limits and defaults."""
     errors = []
     rows = {row[1]: row for row in re.findall(
-        r'OPT\((\w+), "(GPUNET_\w+)", \w+, ([^,]+), ([^,]+), ([^,]+), (true|false)\)', text)}
+        r'OPT\((\w+), "(GPUNET_\w+)", \w+, ([^,]+), ([^,]+), ([^,]+), (true|false)\)', " ".join(text.split()))}
     have = set(re.findall(r'"(GPUNET_\w+)"', text))
     want = {variable for _, variable, _, _ in options}
     errors += [f"{name} is missing" for name in sorted(want - have)]

@@ -49,11 +49,7 @@ static const struct tool_kernels *kernels_for(const char *kind)
 #else
 static int choose(const char **device)
 {
-	if (strncmp(*device, "cuda:", 5) == 0 &&
-	    tool_kernels_cuda.select_device(atoi(*device + 5)) != 0)
-		return tool_fail(
-			"device %s: there is no such GPU; \"gpunet info\" lists those that are there",
-			*device);
+	(void)device; /* the library finds out whether it is there */
 	return TOOL_DONE;
 }
 
@@ -64,6 +60,18 @@ static const struct tool_kernels *kernels_for(const char *kind)
 	return strcmp(kind, tool_kernels_cpu.kind) == 0 ? &tool_kernels_cpu : NULL;
 }
 #endif
+
+static int load_kernels(struct tool_net *net, const char *device)
+{
+	int rc;
+
+	net->kernels = kernels_for(gpunet_device_kind(net->g));
+	if (!net->kernels)
+		return -EOPNOTSUPP;
+	/* The CUDA runtime's calls mean the GPU that the network is on. */
+	rc = net->kernels->select_device(strncmp(device, "cuda:", 5) == 0 ? atoi(device + 5) : 0);
+	return rc ? rc : net->kernels->prepare();
+}
 
 int tool_net_open(struct tool_net *net, const char *device, unsigned blocks)
 {
@@ -83,9 +91,11 @@ int tool_net_open(struct tool_net *net, const char *device, unsigned blocks)
 		opt.cpu_blocks = blocks;
 	rc = gpunet_open(&net->g, &opt);
 	if (rc < 0)
-		return tool_fail("cannot open a network on device %s: %s", device, tool_reason(rc));
-	net->kernels = kernels_for(gpunet_device_kind(net->g));
-	rc = net->kernels ? net->kernels->prepare() : -EOPNOTSUPP;
+		/* The library has said why. */
+		return tool_fail("cannot open a network on device %s%s%s", device,
+				 *gpunet_last_error() ? "" : ": ",
+				 *gpunet_last_error() ? "" : strerror(-rc));
+	rc = load_kernels(net, device);
 	if (rc == 0)
 		rc = stop_arm(net->g);
 	if (rc < 0) {

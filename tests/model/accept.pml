@@ -7,6 +7,7 @@
  *
  * Checked: each connection is claimed once, with its own record, or dropped once at the listener's close; nobody waits for ever.
  *
+ * VARIANT abort: -DABORT the proxy dies at any point, the control line says so
  * MUTANT A_NO_ROOM: the proxy does not look at the head before it posts
  * MUTANT A_ONE_TAG: the tag is the same in every lap
  * MUTANT A_RELAXED: the cell is stored without release
@@ -18,6 +19,7 @@
  * MUTANT A_DROP_NONE: it drops none
  * MUTANT A_CLOSE_EARLY: the listener's CLOSE does not wait for its users
  * MUTANT A_FREE_EARLY: a slot is given out again once its connection was claimed, without waiting for its CLOSE
+ * MUTANT Z4_ACCEPT: the wait for a connection does not look at the control line; under ABORT
  */
 #define RING 2
 #define CONNS 4
@@ -45,6 +47,7 @@ active proctype bus_k() { BUS(k) }
 /* device memory */
 byte rx_head;
 bit rx_lock, closing;
+bit stop;
 byte users = 2;
 
 byte claimed[CONNS], dropped[CONNS]; /* what came of the connections */
@@ -56,15 +59,17 @@ inline lock(ok)
 #else
 	if
 	:: d_step { !rx_lock -> rx_lock = 1 }; ok = 1
-	:: closing
+	:: closing || stop
 	fi
 #endif
 }
 
 #ifdef M_A_BLIND_HOLDER
-#define GIVES_UP false
-#else
+#define GIVES_UP stop
+#elif defined(M_Z4_ACCEPT)
 #define GIVES_UP closing
+#else
+#define GIVES_UP (closing || stop)
 #endif
 
 #define CLAIMER \
@@ -72,7 +77,7 @@ inline lock(ok)
 	short cell; \
 	bit ok, early[SLOTS]; \
 	do \
-	:: closing -> break \
+	:: closing || stop -> break \
 	:: else -> \
 		ok = 0; \
 		lock(ok); \
@@ -131,12 +136,15 @@ active proctype closer()
 	:: patient = 0
 	:: patient = 1
 	fi;
-	!patient || rx_head == CONNS;
-	closing = 1;
+	if
+	:: !patient || rx_head == CONNS ->
+		closing = 1;
 #ifndef M_A_CLOSE_EARLY
-	users == 0;
+		users == 0;
 #endif
-	store_release(k, LISTENER_CLOSED, rx_head + 1)
+		store_release(k, LISTENER_CLOSED, rx_head + 1)
+	:: stop
+	fi
 }
 
 #ifdef M_A_FREE_EARLY
@@ -169,6 +177,9 @@ active proctype proxy()
 	/* only the first slot is used twice */
 	:: used[0] && next < CONNS && MAY_FREE -> used[0] = 0
 	:: mem[LISTENER_CLOSED] -> break
+#ifdef ABORT
+	:: stop = 1; goto dead
+#endif
 	od;
 #ifdef M_A_DROP_ALL
 	c = 0;
@@ -187,5 +198,7 @@ active proctype proxy()
 	do
 	:: c < next -> assert(claimed[c] + dropped[c] == 1); c++
 	:: else -> break
-	od
+	od;
+dead:
+	skip
 }

@@ -8,6 +8,7 @@
  * Checked: the bytes come once and in order, the end (or the errno) after the last of them, and nobody waits for ever.
  *
  * VARIANT errors: -DERRORS fewer bytes, but the connection may fail at any point
+ * VARIANT abort: -DABORT the proxy dies at any point, the control line says so
  * MUTANT R1_NO_HEAD: inline though the reader's head is not the tail
  * MUTANT R1_SAME_TAG: the inline tag does not change
  * MUTANT R1_RELAXED: cell 0 without release, so that a cell that was not needed may still be two lines old
@@ -29,10 +30,11 @@
  * MUTANT R6_EOF: the end is returned as soon as its flag is seen
  * MUTANT R6_ERR: an error is returned as soon as its flag is seen; under ERRORS
  * MUTANT R7_NO_HEAD: a segment is detached though not all of it is consumed
+ * MUTANT Z4_LINE: the wait for news does not look at the control line; under ABORT
  */
 #ifdef LONG
 #define N 5
-#elif defined(ERRORS)
+#elif defined(ERRORS) || defined(ABORT)
 #define N 3
 #else
 #define N 4
@@ -67,6 +69,7 @@ bit changed; /* some store arrived since the reader began to load the line */
 #include "memory.pmh"
 
 buffer p, k;
+bit stop;
 byte last = N; /* where the stream ends */
 active proctype bus_p() { BUS(p) }
 active proctype bus_k() { end: do ARRIVE0(k) od }
@@ -221,6 +224,9 @@ end:	do
 		store(p, TXW, 1);
 		put_flags(fin)
 #endif
+#ifdef ABORT
+	:: stop = 1; break
+#endif
 	od
 }
 
@@ -241,6 +247,12 @@ inline before_loads(h)
 	skip
 #endif
 }
+
+#if defined(ABORT) && !defined(M_Z4_LINE)
+#define WAIT_CHANGE if :: changed :: stop -> goto aborted fi
+#else
+#define WAIT_CHANGE changed
+#endif
 
 inline load_line()
 {
@@ -328,7 +340,7 @@ active proctype reader()
 				assert(mem[TXW] == 1);
 #endif
 				break
-			:: else -> changed
+			:: else -> WAIT_CHANGE
 			fi
 		:: end > head && INLINE_OF(c0) ->
 			if
@@ -340,7 +352,7 @@ active proctype reader()
 				:: true
 				fi;
 				publish()
-			:: else -> changed
+			:: else -> WAIT_CHANGE
 			fi
 		:: end > head && !INLINE_OF(c0) ->
 			if
@@ -364,10 +376,12 @@ active proctype reader()
 				od;
 				publish()
 #endif
-			:: else -> changed
+			:: else -> WAIT_CHANGE
 			fi
 		fi;
 		d_step { c0 = 0; c1 = 0; c2 = 0; first = 0; end = 0 }
 	od;
-	assert(head == last)
+	assert(head == last);
+aborted:
+	skip
 }

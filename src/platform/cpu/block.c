@@ -297,9 +297,6 @@ static void fiber_init(struct cpu_block *b, struct cpu_fiber *f, unsigned index)
 	f->seen = b->events;
 	f->at = CPU_RUNS;
 	f->asan_stack = NULL;
-#if CPU_TSAN
-	f->tsan = __tsan_create_fiber(0);
-#endif
 	f->context = make_fcontext(stack_top(f), f->stack_size - CPU_LANES * 128, fiber_main);
 	cpu_set_add(&b->now, f);
 }
@@ -332,26 +329,6 @@ static void block_init(struct cpu_block *b)
 		fiber_init(b, &b->warp[i / CPU_LANES]->fiber[i % CPU_LANES], i);
 }
 
-static void block_end(struct cpu_block *b)
-{
-	unsigned i;
-
-	cpu_tsan_acquire(&b->tag_end);
-	for (i = 0; i < b->n_threads; i++) {
-		struct cpu_fiber *f = &b->warp[i / CPU_LANES]->fiber[i % CPU_LANES];
-
-#if CPU_TSAN
-		__tsan_destroy_fiber(f->tsan);
-#endif
-#if CPU_ASAN
-		/* Frames that were left and not returned from. */
-		if (b->stuck)
-			__asan_unpoison_memory_region(f->stack, f->stack_size);
-#endif
-		f->block = NULL;
-	}
-}
-
 CPU_SCHED static void run(struct cpu_block *b)
 {
 	switch_to(b, &b->main, pick(b), 0);
@@ -366,7 +343,7 @@ void cpu_block_run(struct cpu_block *b)
 	block_init(b);
 	cpu_tsan_release(&b->tag_start);
 	run(b);
-	block_end(b);
+	cpu_tsan_acquire(&b->tag_end);
 }
 
 /* ---- what device code calls ---------------------------------------------------------------------------------------- */

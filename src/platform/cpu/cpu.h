@@ -233,6 +233,10 @@ void cpu_event_sleep(uint32_t seen, uint64_t deadline_ns);
 /* stack.c; under dev->launching */
 int cpu_warps_reserve(struct cpu_dev *dev, unsigned warps, unsigned lanes);
 void cpu_warps_release(struct cpu_dev *dev);
+/* Under cpu_lock: before a block begins, after its warps were taken from the pool. */
+void cpu_fibers_begin(struct cpu_block *b);
+/* Under cpu_lock: before the warps go back to the pool. */
+void cpu_fibers_end(struct cpu_block *b);
 
 /* watch.c */
 uint64_t cpu_watch_default(void);

@@ -92,6 +92,7 @@ static void block_take(struct cpu_worker *w, struct cpu_launch *l)
 	b->pub.shared = l->shared ? l->shared[--l->shared_free] : NULL;
 	b->seeded = dev->seed != 0;
 	b->random = mix(dev->seed ^ mix(l->number ^ mix(number))) | 1;
+	cpu_fibers_begin(b);
 	w->runs = 1;
 }
 
@@ -132,6 +133,7 @@ static struct cpu_launch *block_done(struct cpu_worker *w)
 	unsigned i;
 
 	w->runs = 0;
+	cpu_fibers_end(b);
 	for (i = 0; i < b->n_warps; i++) {
 		b->warp[i]->next = dev->free_warps;
 		dev->free_warps = b->warp[i];

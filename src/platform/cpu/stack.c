@@ -2,6 +2,9 @@
 /*
  * Warps with their stacks. A warp's stacks lie in one mapping; below each is a guard page, made only for as many lanes as
  * some kernel needed, since every guard page costs the process two of the mappings that the system allows it.
+ *
+ * TSan takes a fiber for a thread. Making one takes it long, so a fiber keeps the one that it had for the block before;
+ * a warp goes from block to block through cpu_lock, so the two blocks are ordered anyway and no race is hidden by it.
  */
 #include <errno.h>
 #include <string.h>
@@ -40,8 +43,84 @@ static struct cpu_warp *warp_new(struct cpu_dev *dev)
 	return w;
 }
 
+/* What the sanitizers know of a fiber that will not go on. */
+static void fiber_forget(struct cpu_fiber *f)
+{
+#if CPU_TSAN
+	if (f->tsan)
+		__tsan_destroy_fiber(f->tsan);
+	f->tsan = NULL;
+#endif
+#if CPU_ASAN
+	__asan_unpoison_memory_region(f->stack, f->stack_size);
+#endif
+	(void)f;
+}
+
+static void warp_forget(struct cpu_warp *w)
+{
+	unsigned i;
+
+	for (i = 0; i < CPU_LANES; i++)
+		fiber_forget(&w->fiber[i]);
+}
+
+#if CPU_TSAN
+static unsigned warp_count(const struct cpu_warp *w)
+{
+	unsigned i, n = 0;
+
+	for (i = 0; i < CPU_LANES; i++)
+		n += w->fiber[i].tsan != NULL;
+	return n;
+}
+
+/* Makes room for a block: what is kept for fibers that are in no block goes if it would be too much. */
+static void tsan_trim(unsigned more)
+{
+	struct cpu_dev *dev;
+	struct cpu_warp *w;
+	unsigned n = more;
+
+	for (dev = cpu_devices; dev; dev = dev->next)
+		for (w = dev->all_warps; w; w = w->next_all)
+			n += warp_count(w);
+	for (dev = cpu_devices; dev; dev = dev->next)
+		for (w = dev->free_warps; w && n > CPU_FIBERS; w = w->next) {
+			n -= warp_count(w);
+			warp_forget(w);
+		}
+}
+#endif
+
+void cpu_fibers_begin(struct cpu_block *b)
+{
+#if CPU_TSAN
+	unsigned i;
+
+	tsan_trim(b->n_threads);
+	for (i = 0; i < b->n_threads; i++) {
+		struct cpu_fiber *f = &b->warp[i / CPU_LANES]->fiber[i % CPU_LANES];
+
+		if (!f->tsan)
+			f->tsan = __tsan_create_fiber(0);
+	}
+#endif
+	(void)b;
+}
+
+void cpu_fibers_end(struct cpu_block *b)
+{
+	unsigned i;
+
+	/* Frames that were left and not returned from. */
+	for (i = 0; b->stuck && i < b->n_warps; i++)
+		warp_forget(b->warp[i]);
+}
+
 static void warp_free(struct cpu_warp *w)
 {
+	warp_forget(w);
 	sys.unmap(w->map, w->map_size);
 	sys.free(w);
 }

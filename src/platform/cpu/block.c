@@ -218,7 +218,7 @@ CPU_SCHED static void arrived_from(struct cpu_jump j, struct cpu_fiber *f)
 CPU_SCHED static void switch_to(struct cpu_block *b, struct cpu_fiber *from, struct cpu_fiber *to,
 				int ends)
 {
-	__atomic_store_n(&b->current, to, __ATOMIC_RELAXED);
+	__atomic_store_n(&b->current, to, __ATOMIC_RELEASE);
 	__atomic_store_n(&b->beat, b->beat + 1, __ATOMIC_RELAXED);
 	gpunet_cpu_self = &to->pub;
 #if CPU_ASAN
@@ -335,6 +335,23 @@ CPU_SCHED static void run(struct cpu_block *b)
 	gpunet_cpu_self = &host.pub;
 }
 
+/* What the threads of a stuck block did comes before whatever uses their memory next, as if they had ended. */
+CPU_SCHED static void release_abandoned(struct cpu_block *b)
+{
+#if CPU_TSAN
+	unsigned i;
+
+	for (i = 0; i < b->n_threads; i++) {
+		struct cpu_fiber *f = &b->warp[i / CPU_LANES]->fiber[i % CPU_LANES];
+
+		__tsan_switch_to_fiber(f->tsan, __tsan_switch_to_fiber_no_sync);
+		__tsan_release(&b->tag_end);
+	}
+	__tsan_switch_to_fiber(b->main.tsan, __tsan_switch_to_fiber_no_sync);
+#endif
+	(void)b;
+}
+
 void cpu_block_run(struct cpu_block *b)
 {
 #if CPU_TSAN
@@ -343,6 +360,8 @@ void cpu_block_run(struct cpu_block *b)
 	block_init(b);
 	cpu_tsan_release(&b->tag_start);
 	run(b);
+	if (b->stuck)
+		release_abandoned(b);
 	cpu_tsan_acquire(&b->tag_end);
 }
 

@@ -111,13 +111,15 @@ static void launch_free(struct cpu_launch *l)
 static struct cpu_launch *launch_ended(struct cpu_dev *dev)
 {
 	struct cpu_launch *l = dev->head;
+	int err;
 
 	dev->head = l->next;
 	if (!dev->head)
 		dev->tail = NULL;
 	dev->finished++;
-	if (l->err && !dev->err) {
-		dev->err = l->err;
+	err = __atomic_load_n(&l->err, __ATOMIC_ACQUIRE);
+	if (err && !dev->err) {
+		dev->err = err;
 		memcpy(dev->fault, l->fault, sizeof(dev->fault));
 	}
 	pthread_cond_broadcast(&dev->ended);

@@ -43,7 +43,8 @@ static uint64_t cpu_time_ns(pthread_t t)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-static void report(struct cpu_worker *w, const struct cpu_fiber *f, uint64_t spent)
+/* CPU_SCHED: the fiber was written before the switch to it, which is a release that TSan does not see. */
+CPU_SCHED static void report(struct cpu_worker *w, const struct cpu_fiber *f, uint64_t spent)
 {
 	const struct gpunet_cpu_dim *b = &w->block.pub.block_idx;
 	const struct gpunet_cpu_dim *t = &f->pub.thread_idx;
@@ -73,7 +74,7 @@ static void look_at(struct cpu_dev *dev, struct cpu_worker *w)
 	if (spent < dev->watch_ns || w->reported)
 		return;
 	w->reported = 1;
-	report(w, __atomic_load_n(&b->current, __ATOMIC_RELAXED), spent);
+	report(w, __atomic_load_n(&b->current, __ATOMIC_ACQUIRE), spent);
 }
 
 void *cpu_watch_main(void *arg)

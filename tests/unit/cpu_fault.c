@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is short at open and launch is an error of that call and leaves nothing behind; misuse is reported. */
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cpu_test.h"
+
+/* ---- the n-th call fails -------------------------------------------------------------------------------------------- */
+
+static int fails_in; /* calls until one fails; <= 0: none does */
+static int live;     /* allocations, mappings and threads that were not given back */
+
+static int fails(void)
+{
+	return fails_in > 0 && --fails_in == 0;
+}
+
+static void *counted_alloc(size_t n)
+{
+	void *p = fails() ? NULL : sys_real.alloc(n);
+
+	__atomic_fetch_add(&live, p != NULL, __ATOMIC_RELAXED);
+	return p;
+}
+
+static void counted_free(void *p)
+{
+	__atomic_fetch_sub(&live, p != NULL, __ATOMIC_RELAXED);
+	sys_real.free(p);
+}
+
+static void *counted_map(size_t n)
+{
+	void *p = fails() ? NULL : sys_real.map(n);
+
+	__atomic_fetch_add(&live, p != NULL, __ATOMIC_RELAXED);
+	return p;
+}
+
+static void counted_unmap(void *p, size_t n)
+{
+	__atomic_fetch_sub(&live, 1, __ATOMIC_RELAXED);
+	sys_real.unmap(p, n);
+}
+
+static int counted_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg)
+{
+	return fails() ? EAGAIN : pthread_create(t, a, fn, arg);
+}
+
+static int counted_protect(void *p, size_t n)
+{
+	if (fails())
+		return -ENOMEM;
+	return mprotect(p, n, PROT_NONE) ? -errno : 0;
+}
+
+/* Two warps; TSan is slow to make fibers, and nothing here depends on how many there are. */
+#define THREADS (CPU_TSAN ? 2 : 40)
+
+struct count {
+	unsigned *n;
+};
+
+GNET_KERNEL(count_kernel, struct count, a)
+{
+	GNET_DYN_SHARED(unsigned, s);
+
+	s[threadIdx.x] = 1;
+	__syncthreads();
+	atomicAdd(a.n, s[blockDim.x - 1 - threadIdx.x]);
+}
+
+/* One life of a device; 0 if it went through, else the error. */
+static int one_life(unsigned *n)
+{
+	struct platform_params p = { .size = sizeof(p), .cpu_blocks = 2 };
+	struct platform_grid g = { { 5, 1, 1 }, { THREADS, 1, 1 }, THREADS * 4 };
+	struct count a = { n };
+	struct platform_dev *d = NULL;
+	int err = platform_cpu.open(0, &p, &d);
+
+	if (err) {
+		assert_null(d);
+		return err;
+	}
+	err = platform_cpu.launch(d, count_kernel_entry, &g, &a, sizeof(a));
+	if (!err) {
+		assert_int_equal(platform_cpu.sync(d, ENOUGH), 0);
+	} else {
+		/* Nothing was queued, and the next launch finds the device whole. */
+		assert_int_equal(platform_cpu.sync(d, 0), 0);
+		assert_int_equal(*n, 0);
+		fails_in = 0;
+		assert_int_equal(platform_cpu.launch(d, count_kernel_entry, &g, &a, sizeof(a)), 0);
+		assert_int_equal(platform_cpu.sync(d, ENOUGH), 0);
+	}
+	assert_int_equal(*n, 5 * THREADS);
+	platform_cpu.close(d);
+	return err;
+}
+
+static void every_failure_of_open_and_launch_leaves_nothing(void **state)
+{
+	unsigned calls, failed = 0;
+
+	(void)state;
+	sys.alloc = counted_alloc;
+	sys.free = counted_free;
+	sys.map = counted_map;
+	sys.unmap = counted_unmap;
+	cpu_hooks.thread_create = counted_create;
+	cpu_hooks.protect = counted_protect;
+	for (calls = 1;; calls++) {
+		unsigned n = 0;
+		int err;
+
+		fails_in = (int)calls;
+		err = one_life(&n);
+		assert_int_equal(live, 0);
+		if (fails_in > 0)
+			break; /* there are fewer calls: none failed */
+		if (err) {
+			assert_true(err == -ENOMEM || err == -EAGAIN);
+			assert_int_not_equal(strlen(log_last()), 0);
+			failed++;
+		}
+	}
+	/* open 1; launch: itself, arguments, shared 3, warps 2 x 4, guards, workers 2 x 2, the watchdog is optional. */
+	assert_in_range(failed, CPU_TSAN ? 15 : 90, calls - 1);
+	fails_in = 0;
+	sys = sys_real;
+}
+
+/* ---- misuse ------------------------------------------------------------------------------------------------------------ */
+
+static char captured[8192];
+
+/* Standard error of `fn`, in `captured`. `fn` makes no assertions, which would not return here, but returns a line. */
+static void capture(int (*fn)(void))
+{
+	int old = dup(2), file = memfd_create("stderr", 0);
+	int line;
+	ssize_t n;
+
+	assert_true(old >= 0 && file >= 0);
+	dup2(file, 2);
+	line = fn();
+	dup2(old, 2);
+	n = pread(file, captured, sizeof(captured) - 1, 0);
+	captured[n > 0 ? n : 0] = 0;
+	fputs(captured, stderr);
+	assert_int_equal(line, 0);
+	close(file);
+	close(old);
+}
+
+static unsigned count_of(const char *text)
+{
+	const char *p = captured;
+	unsigned n = 0;
+
+	while ((p = strstr(p, text))) {
+		n++;
+		p++;
+	}
+	return n;
+}
+
+struct gate {
+	unsigned *go;
+};
+
+GNET_KERNEL(gate_kernel, struct gate, a)
+{
+	while (!atomicAdd(a.go, 0u))
+		__nanosleep(1000000);
+}
+
+static int close_while_resident(void)
+{
+	struct platform_dev *d = test_open(1, 0);
+	struct platform_grid g = test_grid(1, 2);
+	unsigned go = 0;
+	struct gate a = { &go };
+
+	if (platform_cpu.launch(d, gate_kernel_entry, &g, &a, sizeof(a)) != 0)
+		return __LINE__;
+	platform_cpu.close(d);
+	/* Still all there. */
+	if (platform_cpu.sync(d, 0) != -ETIMEDOUT)
+		return __LINE__;
+	__atomic_store_n(&go, 1, __ATOMIC_SEQ_CST);
+	if (platform_cpu.sync(d, ENOUGH) != 0)
+		return __LINE__;
+	platform_cpu.close(d);
+	return 0;
+}
+
+static void close_with_a_kernel_resident_frees_nothing(void **state)
+{
+	(void)state;
+	capture(close_while_resident);
+	assert_int_equal(count_of("closed while a kernel runs"), 1);
+}
+
+struct spin {
+	unsigned *go;
+	unsigned *seen;
+};
+
+/* What the watchdog is for: thread 5 never yields. The relaxed load is the compiler's, not the device's. */
+GNET_KERNEL(spin_kernel, struct spin, a)
+{
+	if (blockIdx.x == 1 && threadIdx.x == 5)
+		while (!__atomic_load_n(a.go, __ATOMIC_RELAXED)) {
+		}
+	__syncthreads();
+	atomicAdd(a.seen, 1u);
+}
+
+static int spin_for_a_while(void)
+{
+	struct platform_dev *d;
+	struct platform_grid g = test_grid(2, 8);
+	unsigned go = 0, seen = 0;
+	struct spin a = { &go, &seen };
+	uint64_t start;
+
+	setenv("GPUNET_CPU_WATCHDOG_MS", "50", 1);
+	d = test_open(2, 0);
+	unsetenv("GPUNET_CPU_WATCHDOG_MS");
+	if (platform_cpu.launch(d, spin_kernel_entry, &g, &a, sizeof(a)) != 0)
+		return __LINE__;
+	/* As long as it takes to use several times the limit of CPU. */
+	start = test_cpu_time();
+	while (test_cpu_time() - start < 300000000)
+		test_sleep_ms(10);
+	test_sleep_ms(100);
+	__atomic_store_n(&go, 1, __ATOMIC_RELAXED);
+	if (platform_cpu.sync(d, ENOUGH) != 0)
+		return __LINE__;
+	if (seen != 16)
+		return __LINE__;
+	platform_cpu.close(d);
+	return 0;
+}
+
+static void a_thread_that_never_yields_is_named_once(void **state)
+{
+	(void)state;
+	capture(spin_for_a_while);
+	assert_int_equal(count_of("block (1,0,0)"), 1);
+	assert_int_equal(count_of("thread (5,0,0)"), 1);
+	assert_int_equal(count_of("letting the block's other threads run"), 1);
+}
+
+static int wait_for_a_while(void)
+{
+	struct platform_dev *d;
+	struct platform_grid g = test_grid(2, 8);
+	unsigned go = 0;
+	struct gate a = { &go };
+
+	setenv("GPUNET_CPU_WATCHDOG_MS", "20", 1);
+	d = test_open(2, 0);
+	unsetenv("GPUNET_CPU_WATCHDOG_MS");
+	if (platform_cpu.launch(d, gate_kernel_entry, &g, &a, sizeof(a)) != 0)
+		return __LINE__;
+	test_sleep_ms(200);
+	__atomic_store_n(&go, 1, __ATOMIC_SEQ_CST);
+	if (platform_cpu.sync(d, ENOUGH) != 0)
+		return __LINE__;
+	platform_cpu.close(d);
+	return 0;
+}
+
+static void a_kernel_that_sleeps_is_not_named(void **state)
+{
+	(void)state;
+	capture(wait_for_a_while);
+	assert_int_equal(count_of("letting"), 0);
+}
+
+static void bad_parameters_are_refused(void **state)
+{
+	struct platform_params p = { .size = sizeof(p) };
+	struct platform_dev *d = NULL;
+	char why[8];
+
+	(void)state;
+	assert_int_equal(platform_cpu.count(why, sizeof(why)), 1);
+	assert_int_equal(platform_cpu.open(1, NULL, &d), -ENODEV);
+	p.cpu_blocks = CPU_MAX_BLOCKS + 1;
+	assert_int_equal(platform_cpu.open(0, &p, &d), -EINVAL);
+	p.cpu_blocks = 0;
+	p.cpu_stack = 1000;
+	assert_int_equal(platform_cpu.open(0, &p, &d), -EINVAL);
+	assert_null(d);
+	assert_int_equal(platform_cpu.open(0, NULL, &d), 0);
+	assert_null(platform_cpu.stream(d));
+	platform_cpu.close(d);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_failure_of_open_and_launch_leaves_nothing),
+		cmocka_unit_test(close_with_a_kernel_resident_frees_nothing),
+		cmocka_unit_test(a_thread_that_never_yields_is_named_once),
+		cmocka_unit_test(a_kernel_that_sleeps_is_not_named),
+		cmocka_unit_test(bad_parameters_are_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Waits: none is missed, none burns the CPU, deadlines hold. */
+#include "cpu_test.h"
+
+#define WORDS 8
+
+/* A store that a waiter waits for, as dev/order.h makes it. */
+GNET_DEV void publish(uint64_t *p, uint64_t v)
+{
+	gpunet_cpu_yield();
+	__atomic_store_n(p, v, __ATOMIC_RELEASE);
+	gpunet_cpu_event();
+}
+
+GNET_DEV uint64_t look(const uint64_t *p)
+{
+	gpunet_cpu_yield();
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+struct pong {
+	uint64_t *ping, *pong;
+	uint64_t turns;
+};
+
+GNET_KERNEL(pong_kernel, struct pong, a)
+{
+	uint64_t i;
+
+	for (i = 1; i <= a.turns; i++) {
+		if (threadIdx.x == 0) {
+			while (look(a.ping) < i)
+				gpunet_cpu_wait(0);
+			publish(a.pong, i);
+		}
+		__syncthreads();
+	}
+}
+
+/* The host answers as a proxy would: changes a word, then notifies. It waits on the same event counter. */
+static void no_wakeup_between_host_and_kernel_is_lost(void **state)
+{
+	uint64_t seed, i, turns = CPU_TSAN ? 3000 : 20000;
+
+	(void)state;
+	for (seed = 0; seed < 2; seed++) {
+		struct platform_dev *d = test_open(1, seed);
+		struct platform_grid g = test_grid(1, seed ? 1 : 33);
+		uint64_t ping = 0, pong = 0;
+		struct pong a = { &ping, &pong, turns };
+
+		assert_int_equal(platform_cpu.launch(d, pong_kernel_entry, &g, &a, sizeof(a)), 0);
+		for (i = 1; i <= turns; i++) {
+			__atomic_store_n(&ping, i, __ATOMIC_RELEASE);
+			platform_cpu.notify(d);
+			while (__atomic_load_n(&pong, __ATOMIC_ACQUIRE) < i)
+				gpunet_cpu_wait(0);
+		}
+		assert_int_equal(platform_cpu.sync(d, ENOUGH), 0);
+		platform_cpu.close(d);
+	}
+}
+
+struct ring {
+	uint64_t *word; /* [blocks][WORDS] */
+	uint64_t turns;
+	uint64_t *looked; /* by the thread that waits for two words at once */
+};
+
+/*
+ * A token goes round through all blocks, and in each block through WORDS threads; nothing else makes events. With one
+ * block there may be one thread more, which waits for either of two words, with switches between its two looks.
+ */
+GNET_KERNEL(ring_kernel, struct ring, a)
+{
+	unsigned n = gridDim.x * WORDS;
+	unsigned me = blockIdx.x * WORDS + threadIdx.x;
+	unsigned next = (me + 1) % n;
+	uint64_t i;
+
+	if (threadIdx.x == WORDS) {
+		while (look(&a.word[1]) < a.turns && look(&a.word[n - 1]) < a.turns) {
+			++*a.looked;
+			gpunet_cpu_wait(0);
+		}
+		return;
+	}
+	for (i = 1; i <= a.turns; i++) {
+		while (look(&a.word[me]) < i)
+			gpunet_cpu_wait(0);
+		publish(&a.word[next], next ? i : i + 1);
+	}
+}
+
+static void no_wakeup_between_fibers_and_blocks_is_lost(void **state)
+{
+	static const uint64_t seeds[] = { 0, 1, 99 };
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < 3; i++) {
+		struct platform_dev *d = test_open(3, seeds[i]);
+		uint64_t word[3 * WORDS] = { 1 }, looked = 0;
+		struct ring a = { word, CPU_TSAN ? 60 : 500, &looked };
+		struct platform_grid g = test_grid(3, WORDS + (i < 2));
+
+		g.grid[0] = i < 2 ? 1 : 3;
+		assert_int_equal(test_run_entry(d, ring_kernel_entry, g, &a, sizeof(a)), 0);
+		platform_cpu.close(d);
+	}
+}
+
+struct until {
+	uint64_t *word;
+	uint64_t ns;
+	uint64_t *waited;
+	unsigned *turns;
+};
+
+GNET_KERNEL(until_kernel, struct until, a)
+{
+	uint64_t start = gnet_time_ns(), now = start;
+
+	while (!look(a.word) && now - start < a.ns) {
+		gpunet_cpu_wait(start + a.ns);
+		now = gnet_time_ns();
+		atomicAdd(a.turns, 1u);
+	}
+	a.waited[threadIdx.x] = now - start;
+}
+
+static void a_wait_ends_at_its_deadline_and_sleeps_until_then(void **state)
+{
+	struct platform_dev *d = test_open(1, 0);
+	uint64_t word = 0, waited[40], spent;
+	unsigned turns = 0, i;
+	struct until a = { &word, SECOND / 5, waited, &turns };
+
+	(void)state;
+	spent = test_cpu_time();
+	assert_int_equal(test_run(d, until_kernel, 1, 40, a), 0);
+	spent = test_cpu_time() - spent;
+	for (i = 0; i < 40; i++)
+		assert_true(waited[i] >= a.ns);
+	/* Looks, not time: each fiber sleeps once; it may be woken early a few times, but it does not poll. */
+	assert_in_range(turns, 40, 400);
+	if (!CPU_TSAN)
+		assert_in_range(spent, 0, a.ns / 4);
+	platform_cpu.close(d);
+}
+
+static void an_event_ends_a_wait_before_its_deadline(void **state)
+{
+	struct platform_dev *d = test_open(1, 0);
+	struct platform_grid g = test_grid(1, 40);
+	uint64_t word = 0, waited[40];
+	unsigned turns = 0, i;
+	struct until a = { &word, 300 * SECOND, waited, &turns };
+
+	(void)state;
+	assert_int_equal(platform_cpu.launch(d, until_kernel_entry, &g, &a, sizeof(a)), 0);
+	test_sleep_ms(20);
+	__atomic_store_n(&word, 1, __ATOMIC_RELEASE);
+	platform_cpu.notify(d);
+	assert_int_equal(platform_cpu.sync(d, ENOUGH), 0);
+	for (i = 0; i < 40; i++)
+		assert_true(waited[i] < a.ns);
+	platform_cpu.close(d);
+}
+
+/* Until `n` blocks sleep on the event counter. */
+static void wait_until_idle(struct platform_dev *d, unsigned n)
+{
+	struct cpu_worker *w;
+	unsigned idle;
+
+	do {
+		test_sleep_ms(5);
+		pthread_mutex_lock(&cpu_lock);
+		for (idle = 0, w = cpu_dev_of(d)->workers; w; w = w->next)
+			idle += __atomic_load_n(&w->block.idle, __ATOMIC_RELAXED);
+		pthread_mutex_unlock(&cpu_lock);
+	} while (idle < n);
+}
+
+/* An event of any device, or of a host thread, is for all. */
+static void a_kernel_of_another_device_ends_a_wait(void **state)
+{
+	struct platform_dev *d1 = test_open(1, 0), *d2 = test_open(1, 0);
+	struct platform_grid g = test_grid(1, 2);
+	uint64_t ping = 0, pong = 0;
+	struct pong a = { &ping, &pong, 1 }, b = { &pong, &ping, 1 };
+
+	(void)state;
+	assert_int_equal(platform_cpu.launch(d1, pong_kernel_entry, &g, &a, sizeof(a)), 0);
+	wait_until_idle(d1, 1);
+	assert_int_equal(platform_cpu.sync(d1, 0), -ETIMEDOUT);
+	__atomic_store_n(&ping, 1, __ATOMIC_RELEASE);
+	assert_int_equal(platform_cpu.launch(d2, pong_kernel_entry, &g, &b, sizeof(b)), 0);
+	platform_cpu.notify(d2);
+	assert_int_equal(platform_cpu.sync(d1, ENOUGH), 0);
+	assert_int_equal(platform_cpu.sync(d2, ENOUGH), 0);
+	platform_cpu.close(d1);
+	platform_cpu.close(d2);
+}
+
+static void kernels_that_wait_use_no_cpu(void **state)
+{
+	struct platform_dev *d = test_open(16, 0);
+	struct platform_grid g = test_grid(16, 16);
+	uint64_t ping = 0, pong = 0, spent;
+	struct pong a = { &ping, &pong, 1 };
+
+	(void)state;
+	assert_int_equal(platform_cpu.launch(d, pong_kernel_entry, &g, &a, sizeof(a)), 0);
+	wait_until_idle(d, 16);
+	spent = test_cpu_time();
+	test_sleep_ms(400);
+	spent = test_cpu_time() - spent;
+	__atomic_store_n(&ping, 1, __ATOMIC_RELEASE);
+	platform_cpu.notify(d);
+	assert_int_equal(platform_cpu.sync(d, ENOUGH), 0);
+	assert_in_range(spent, 0, SECOND / 50);
+	platform_cpu.close(d);
+}
+
+struct nap {
+	unsigned *flag, *turns;
+	unsigned ns;
+};
+
+/* A user's own spin: it never tells the device what it waits for. */
+GNET_KERNEL(nap_kernel, struct nap, a)
+{
+	while (!atomicAdd(a.flag, 0u)) {
+		atomicAdd(a.turns, 1u);
+		__nanosleep(a.ns);
+	}
+}
+
+static void a_spin_with_nanosleep_sleeps(void **state)
+{
+	struct platform_dev *d = test_open(2, 0);
+	struct platform_grid g = test_grid(2, 32);
+	unsigned flag = 0, turns = 0;
+	struct nap a = { &flag, &turns, 20000000 };
+	uint64_t spent = test_cpu_time();
+
+	(void)state;
+	assert_int_equal(platform_cpu.launch(d, nap_kernel_entry, &g, &a, sizeof(a)), 0);
+	test_sleep_ms(300);
+	__atomic_store_n(&flag, 1, __ATOMIC_SEQ_CST);
+	assert_int_equal(platform_cpu.sync(d, ENOUGH), 0);
+	spent = test_cpu_time() - spent;
+	assert_in_range(turns, 64, 64 * 400);
+	if (!CPU_TSAN)
+		assert_in_range(spent, 0, SECOND / 10);
+	platform_cpu.close(d);
+}
+
+struct locked {
+	unsigned *lock, *owner;
+	uint64_t *count;
+};
+
+/* A spin lock of plain atomics: in one block it needs the holder to be switched to, between blocks only time. */
+GNET_KERNEL(lock_kernel, struct locked, a)
+{
+	unsigned i;
+
+	for (i = 0; i < 20; i++) {
+		while (atomicCAS(a.lock, 0u, 1u)) {
+		}
+		__threadfence();
+		++*a.count;
+		atomicAdd(a.owner, 1u);
+		++*a.count;
+		__threadfence();
+		atomicExch(a.lock, 0u);
+	}
+}
+
+static void a_spin_lock_of_atomics_is_passed_on(void **state)
+{
+	uint64_t seed;
+
+	(void)state;
+	for (seed = 0; seed < 3; seed++) {
+		struct platform_dev *d = test_open(2, seed);
+		unsigned lock = 0, owner = 0;
+		uint64_t count = 0;
+		struct locked a = { &lock, &owner, &count };
+
+		assert_int_equal(test_run(d, lock_kernel, 2, 40, a), 0);
+		assert_int_equal(count, 2 * 2 * 40 * 20);
+		platform_cpu.close(d);
+	}
+}
+
+struct kicks {
+	void *dev;
+	unsigned *called;
+};
+
+GNET_KERNEL(kick_kernel, struct kicks, a)
+{
+	gpunet_cpu_kick(a.dev, threadIdx.x);
+}
+
+static void on_kick(void *ctx, unsigned q)
+{
+	__atomic_fetch_add((unsigned *)ctx + q, 1, __ATOMIC_RELAXED);
+}
+
+static void a_kick_calls_what_the_host_has_set(void **state)
+{
+	struct platform_dev *d1 = test_open(2, 0), *d2 = test_open(2, 0);
+	unsigned called1[4] = { 0 }, called2[4] = { 0 }, i;
+	struct kicks a = { d1, NULL };
+
+	(void)state;
+	assert_int_equal(test_run(d1, kick_kernel, 2, 4, a), 0);
+	assert_int_equal(platform_cpu.set_kick(d1, on_kick, called1), 1);
+	assert_int_equal(platform_cpu.set_kick(d2, on_kick, called2), 1);
+	assert_int_equal(test_run(d1, kick_kernel, 2, 4, a), 0);
+	assert_int_equal(platform_cpu.set_kick(d1, NULL, NULL), 1);
+	assert_int_equal(test_run(d1, kick_kernel, 2, 4, a), 0);
+	for (i = 0; i < 4; i++) {
+		assert_int_equal(called1[i], 2);
+		assert_int_equal(called2[i], 0);
+	}
+	platform_cpu.close(d1);
+	platform_cpu.close(d2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(no_wakeup_between_host_and_kernel_is_lost),
+		cmocka_unit_test(no_wakeup_between_fibers_and_blocks_is_lost),
+		cmocka_unit_test(a_wait_ends_at_its_deadline_and_sleeps_until_then),
+		cmocka_unit_test(an_event_ends_a_wait_before_its_deadline),
+		cmocka_unit_test(a_kernel_of_another_device_ends_a_wait),
+		cmocka_unit_test(kernels_that_wait_use_no_cpu),
+		cmocka_unit_test(a_spin_with_nanosleep_sleeps),
+		cmocka_unit_test(a_spin_lock_of_atomics_is_passed_on),
+		cmocka_unit_test(a_kick_calls_what_the_host_has_set),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

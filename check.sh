@@ -152,6 +152,6 @@ for preset in release asan tsan; do
 done
 # The other compiler: its warnings, and what its optimizer makes of the same code.
 build clang && suite clang-tests 120 ctest --preset clang -j "$jobs" -L 'unit|device' --no-tests=error
-[ -f tests/model/run.sh ] && suite model 240 tests/model/run.sh -j "$jobs"
+[ -f tests/model/run.sh ] && suite model 400 tests/model/run.sh -j "$jobs"
 [ -f tests/peers/run.py ] && suite peers 240 python3 tests/peers/run.py "${flags[@]}"
 summary

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""One step of the tests of the installed tree; see CMakeLists.txt. Exit code 77: skipped.
+
+`tree` installs into WORK/first and moves that to WORK/moved; the others build the consumer from there.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CONSUMER = os.path.join(HERE, "consumer")
+
+
+class Failed(Exception):
+    pass
+
+
+def skip(reason):
+    print(reason)
+    sys.exit(77)
+
+
+def call(command, limit=200, **more):
+    print("+", " ".join(command), flush=True)
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                         timeout=limit, check=False, **more)
+    print(run.stdout, flush=True)
+    if run.returncode != 0:
+        raise Failed(f"{command[0]}: exit code {run.returncode}")
+    return run.stdout
+
+
+def nvcc():
+    return shutil.which("nvcc") or skip("no nvcc")
+
+
+def prefix(o):
+    return os.path.join(o.work, "moved")
+
+
+def fresh(o):
+    folder = os.path.join(o.work, o.step)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    return folder
+
+
+def pkgconfig(o, *args):
+    tool = shutil.which("pkg-config") or skip("no pkg-config")
+    env = dict(os.environ, PKG_CONFIG_PATH=os.path.join(prefix(o), o.libdir, "pkgconfig"))
+    return call([tool, *args, "gpunet"], env=env).split()
+
+
+def needed(program):
+    return re.findall(r"\(NEEDED\).*\[(.*)\]", call(["readelf", "-d", program]))
+
+
+def use(o, program, shared):
+    """Runs a consumer: it must find the moved library, and nothing may want the driver by name."""
+    libraries = needed(program)
+    if any(name.startswith("libcuda.so") for name in libraries):
+        raise Failed("linked with the CUDA driver, which is loaded at run time")
+    if shared != ("libgpunet.so.0" in libraries):
+        raise Failed(f"shared={shared}, but it needs {libraries}")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GPUNET_")}
+    env["GPUNET_DEVICE"] = "cpu"
+    if shared:
+        env["LD_LIBRARY_PATH"] = os.path.join(prefix(o), o.libdir)
+    output = call([program], limit=60, env=env)
+    if "stub library" in output or "consumer: ok" not in output:
+        raise Failed("the consumer did not say ok")
+
+
+def tree(o):
+    first = os.path.join(o.work, "first")
+    shutil.rmtree(o.work, ignore_errors=True)
+    call(["cmake", "--install", o.build, "--prefix", first])
+    os.rename(first, prefix(o))
+    wrong = []
+    for folder, _, names in os.walk(prefix(o)):
+        for name in names:
+            path = os.path.join(folder, name)
+            with open(path, "rb") as stream:
+                content = stream.read()
+            wrong += [f"{path} names {place}" for place in (first, o.source)
+                      if place.encode() in content]
+    expected = ["include/gpunet/gpunet.h", f"{o.libdir}/libgpunet.so", f"{o.libdir}/libgpunet.a",
+                f"{o.libdir}/pkgconfig/gpunet.pc", f"{o.libdir}/cmake/gpunet/gpunet-config.cmake"]
+    # A page that was written is installed; a tool that was built, too.
+    for page in os.listdir(os.path.join(o.source, "man")) if os.path.isdir(
+            os.path.join(o.source, "man")) else []:
+        if re.search(r"\.[137]$", page):
+            expected.append(f"share/man/man{page[-1]}/{page}")
+    if os.path.exists(os.path.join(o.build, "bin/gpunet")):
+        expected.append("bin/gpunet")
+    wrong += [f"{name} is missing" for name in expected
+              if not os.path.exists(os.path.join(prefix(o), name))]
+    if wrong:
+        raise Failed("\n".join(wrong))
+
+
+def cmake_consumer(o, *options):
+    folder = fresh(o)
+    call(["cmake", "-S", CONSUMER, "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix(o)}",
+          f"-DCMAKE_C_COMPILER={o.cc}", *options])
+    call(["cmake", "--build", folder])
+    return os.path.join(folder, "consumer")
+
+
+def cmake_shared(o):
+    use(o, cmake_consumer(o), True)
+
+
+def cmake_static(o):
+    use(o, cmake_consumer(o, "-DCONSUMER_TARGET=gpunet::gpunet_static"), False)
+
+
+def cmake_version(o):
+    """A version that this is not must not be accepted."""
+    try:
+        cmake_consumer(o, "-DCONSUMER_WANTS=9.9")
+    except Failed:
+        return
+    raise Failed("find_package(gpunet 9.9) succeeded")
+
+
+def pkgconfig_shared(o):
+    program = os.path.join(fresh(o), "consumer")
+    call([o.cc, "-std=gnu11", "-Wall", "-Wextra", "-Werror", os.path.join(CONSUMER, "main.c"),
+          "-o", program, *pkgconfig(o, "--cflags", "--libs")])
+    use(o, program, True)
+
+
+def static_flags(o):
+    flags = [flag for flag in pkgconfig(o, "--static", "--cflags", "--libs") if flag != "-lgpunet"]
+    return flags, os.path.join(prefix(o), o.libdir, "libgpunet.a")
+
+
+def pkgconfig_static(o):
+    program = os.path.join(fresh(o), "consumer")
+    flags, archive = static_flags(o)
+    # With every object of the archive, so that a clash of names shows (L3).
+    call([o.cc, "-std=gnu11", os.path.join(CONSUMER, "main.c"), "-o", program,
+          "-Wl,--whole-archive", archive, "-Wl,--no-whole-archive", *flags])
+    use(o, program, False)
+
+
+def cuda_cmake(o):
+    folder = os.path.dirname(cmake_consumer(o, "-DCONSUMER_CUDA=ON",
+                                            f"-DCMAKE_CUDA_COMPILER={nvcc()}"))
+    use_cuda(o, os.path.join(folder, "consumer"))
+
+
+def use_cuda(o, program):
+    """On a GPU it runs; elsewhere it must say in words that there is none."""
+    libraries = needed(program)
+    if any(name.startswith("libcuda.so") for name in libraries):
+        raise Failed("linked with the CUDA driver, which is loaded at run time")
+    env = library_path(o, dict(os.environ, GPUNET_DEVICE="cuda"))
+    if os.path.exists("/dev/nvidiactl"):
+        if "consumer: ok" not in call([program], limit=60, env=env):
+            raise Failed("the consumer did not say ok")
+    else:
+        run = subprocess.run([program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             text=True, timeout=60, check=False, env=env)
+        print(run.stdout)
+        if run.returncode != 1 or "consumer: no device: " not in run.stdout:
+            raise Failed(f"without a GPU: exit code {run.returncode}")
+        if "stub library" in run.stdout:
+            raise Failed("the CUDA driver's stub was loaded")
+
+
+def library_path(o, env):
+    cudart = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(nvcc()))), "lib64")
+    env["LD_LIBRARY_PATH"] = os.path.join(prefix(o), o.libdir) + ":" + cudart
+    return env
+
+
+def cuda_nvcc(o, cudart, whole):
+    program = os.path.join(fresh(o), "consumer")
+    flags, archive = static_flags(o)
+    libraries = [archive]
+    if whole:
+        libraries = ["-Xlinker", "--whole-archive", archive, "-Xlinker", "--no-whole-archive"]
+    call([nvcc(), "-x", "cu", "-std=c++17", "-arch=sm_80", "-cudart", cudart,
+          "-c", os.path.join(CONSUMER, "main.c"), "-o", program + ".o", *flags])
+    call([nvcc(), "-cudart", cudart, program + ".o", "-o", program, *libraries, *flags])
+    use_cuda(o, program)
+
+
+def main():
+    steps = {name.replace("_", "-"): fn for name, fn in globals().items() if callable(fn)}
+    steps["cuda-cudart-static"] = lambda o: cuda_nvcc(o, "static", True)
+    steps["cuda-cudart-shared"] = lambda o: cuda_nvcc(o, "shared", False)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("step")
+    for name in ("source", "build", "work", "cc", "libdir"):
+        parser.add_argument("--" + name, required=True)
+    o = parser.parse_args()
+    try:
+        steps[o.step](o)
+    except Failed as error:
+        print(f"{o.step}: {error}")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

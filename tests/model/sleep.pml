@@ -4,7 +4,7 @@
  * its event descriptor are modelled whole, the queue and the line each by one word (queue.pml and line.pml are about them). The peer
  * sends TOTAL bytes on A, each as soon as the host's buffer has room, and then something on socket B. The kernel takes
  * bytes of A, one or all that it knows of, stops where the rest finds room on the way, and waits for B; at some point it submits an
- * entry and waits for its answer.
+ * entry and waits for its answer. Another thread of the host orders something of the proxy.
  *
  * Checked: nobody waits for ever.
  *
@@ -14,6 +14,7 @@
  * MUTANT Z1_LOAD: the kernel loads the mark, and exchanges it only if it is set
  * MUTANT Z1_STORE: the proxy stores the mark
  * MUTANT Z1_NO_LOOK: the proxy does not look at its queue again
+ * MUTANT Z1_NO_ORDERS: it does not look again at what other threads order
  * MUTANT Z1_KICK_FIRST: the kernel exchanges the mark before it submits
  * MUTANT Z2_NO_SENTINEL: nobody looks for the GPU; under GPU
  * MUTANT Z2_ONCE: the sentinel looks at a sleep only once; under GPU
@@ -42,7 +43,8 @@
 #define ANSWER 3
 #define READY_B 4
 #define MARK 5
-#define WORDS 6
+#define ORDER 6
+#define WORDS 7
 #define SB 3
 
 #define AWAKE 0
@@ -51,14 +53,15 @@
 
 #include "memory.pmh"
 
-buffer p, k;
+buffer p, k, o;
 active proctype bus_p() { BUS(p) }
 active proctype bus_k() { BUS(k) }
+active proctype bus_o() { BUS(o) }
 
 byte host_a;       /* bytes in the host's buffer of A */
 bit host_b;        /* something came on B */
 bit event;         /* the proxy's event descriptor */
-bit done;
+bit kernel_done;
 
 active proctype peer()
 {
@@ -73,16 +76,16 @@ active proctype peer()
 
 /* ---- the kernel ---- */
 
-inline wake()
+inline wake(b)
 {
 #ifdef M_Z1_LOAD
 	if
 	:: mem[MARK] == AWAKE
-	:: else -> atomic { drained(k) -> mem[MARK] = AWAKE; event = 1 }
+	:: else -> atomic { drained(b) -> mem[MARK] = AWAKE; event = 1 }
 	fi
 #else
 	atomic {
-		drained(k) ->
+		drained(b) ->
 		if
 		:: mem[MARK] == AWAKE
 		:: else -> mem[MARK] = AWAKE; event = 1
@@ -97,11 +100,11 @@ inline submit()
 	store(k, ENTRY, 1)
 #else
 #ifdef M_Z1_KICK_FIRST
-	wake();
+	wake(k);
 	store(k, ENTRY, 1)
 #else
 	store(k, ENTRY, 1);
-	wake()
+	wake(k)
 #endif
 #endif
 }
@@ -188,7 +191,18 @@ active proctype kernel()
 	fi;
 	mem[ANSWER] == 1;
 	take_a(TOTAL);
-	done = 1
+	kernel_done = 1
+}
+
+/* ---- another thread of the host ---- */
+
+bit ordered;
+
+active proctype other()
+{
+	store(o, ORDER, 1);
+	wake(o);
+	ordered
 }
 
 /* ---- the proxy ---- */
@@ -228,6 +242,8 @@ end:	do
 #define PERIOD false
 #endif
 
+#define done (kernel_done && ordered)
+
 active proctype proxy()
 {
 	byte tail, served;
@@ -236,6 +252,7 @@ active proctype proxy()
 	do
 	:: done -> break
 	:: !done && mem[ENTRY] > served -> served = 1; store(p, ANSWER, 1)
+	:: !done && mem[ORDER] && !ordered -> ordered = 1
 	:: !done && host_b && !got_b -> got_b = 1; store(p, READY_B, 1)
 	:: !done && host_a && ROOM ->
 #ifdef NO_SEGMENT
@@ -244,7 +261,7 @@ active proctype proxy()
 		d_step { tail++; host_a-- };
 #endif
 		store_release(p, TAIL, tail)
-	:: !done && mem[ENTRY] == served && host_b == got_b && !(host_a && ROOM) ->
+	:: !done && mem[ENTRY] == served && mem[ORDER] == ordered && host_b == got_b && !(host_a && ROOM) ->
 		/* nothing to do. The list of those who wait for room: A, if its bytes do. */
 		wants = !ROOM;
 #ifdef M_Z1_STORE
@@ -262,6 +279,9 @@ active proctype proxy()
 		again = 0;
 #ifndef M_Z1_NO_LOOK
 		again = (mem[ENTRY] > served);
+#endif
+#ifndef M_Z1_NO_ORDERS
+		again = again | (mem[ORDER] > ordered);
 #endif
 #ifndef M_Z3_NO_LOOK
 		again = again | (wants && ROOM);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/log.h"
 #include "base/sys.h"
 
 struct report {
@@ -40,8 +41,7 @@ static void check_device(struct report *r, const struct platform_ops *p, const c
 	}
 	rc = p->open(0, &pp, &dev);
 	if (rc) {
-		tell(r, name, GPUNET_LIMITED, "a device is there but cannot be opened",
-		     strerror(-rc));
+		tell(r, name, GPUNET_MISSING, log_last(), "a device is there but cannot be used: see its error");
 		return;
 	}
 	if (!p->info(dev, &info)) {

@@ -5,6 +5,8 @@
  *
  *   GNET_DEV                          before a function that kernels call: static, inlined, on the device
  *   GNET_KERNEL(name, struct s, a)    begins a kernel: it takes one `struct s` by value, named `a`
+ *   GNET_KERNEL_MAX(name, struct s, a, threads)
+ *                                     the same for blocks of at most `threads`, which may use more registers a thread
  *   GNET_DYN_SHARED(type, name)       declares `type *name`, the block's dynamic shared memory, 16-byte aligned
  *   __shared__                        before a declaration in a function: one object a block, contents undefined
  *

@@ -12,31 +12,35 @@
 /* Changes whenever a layout or a rule of dev/abi/ changes. */
 #define GNET_ABI_VERSION 1u
 
-/* A socket as kernels see it. `life` is all that several blocks touch at once: one atomic enters and takes a direction. */
+/*
+ * A socket as kernels see it. Three words say who uses it, each with the generation in its upper half, so that one
+ * compare-and-swap checks the descriptor, the state and whether the side is free, and takes it: one for each direction
+ * (held by one call at a time), one for calls that need neither.
+ */
 struct gnet_sock {
-	uint64_t life; /* generation 32 | GNET_L_* | users 16; generation 0: no socket */
-	uint64_t pad0[3];
-	/* Receive side, under GNET_L_RX. */
+	uint64_t life; /* generation 32 | GNET_L_CLOSING, _ERR_SEEN | users 16; generation 0: no socket */
+	uint64_t queue; /* submission queue of the proxy thread that owns it */
+	uint64_t pad0[2];
+	/* Receive side, under GNET_L_HELD of rx. */
+	uint64_t rx;      /* generation 32 | GNET_L_HELD, _CLOSING, _CONNECTED, _LISTENING */
 	uint64_t rx_head; /* consumed: bytes, or connections of a listener */
 	uint64_t rx_tail; /* known to have arrived in the ring; no more than the truth */
 	uint64_t rx_seg;  /* segment in which the bytes up to rx_tail lie */
-	uint64_t pad1;
-	/* Send side, under GNET_L_TX. */
-	uint64_t tx_tail;  /* handed to the proxy */
-	uint64_t tx_head;  /* known to be free; no more than the truth */
-	uint64_t tx_seg;   /* send segment + 1, 0: none */
-	uint64_t tx_looks; /* sends since txw was looked at */
-	uint64_t pad2[4];
+	/* Send side, under GNET_L_HELD of tx. */
+	uint64_t tx;      /* generation 32 | GNET_L_HELD, _CLOSING, _CONNECTED, _SHUT_WR */
+	uint64_t tx_tail; /* handed to the proxy */
+	uint64_t tx_head; /* known to be free; no more than the truth */
+	uint64_t tx_seg;  /* bits 0-31: send segment + 1, 0: none; bits 32-63: sends since txw was looked at */
+	uint64_t pad1[4];
 };
 
 #define GNET_L_USERS 0xffffu
-#define GNET_L_RX 0x10000u /* a call holds the receive side (or accept) */
-#define GNET_L_TX 0x20000u /* a call holds the send side */
-#define GNET_L_CLOSING 0x40000u
-#define GNET_L_CONNECTED 0x80000u
-#define GNET_L_LISTENING 0x100000u
-#define GNET_L_SHUT_WR 0x200000u
-#define GNET_L_ERR_SEEN 0x400000u /* the socket's error was reported once, as POSIX has it */
+#define GNET_L_HELD 0x10000u
+#define GNET_L_CLOSING 0x20000u
+#define GNET_L_CONNECTED 0x40000u
+#define GNET_L_LISTENING 0x80000u
+#define GNET_L_SHUT_WR 0x100000u
+#define GNET_L_ERR_SEEN 0x200000u /* the socket's error was reported once, as POSIX has it */
 #define GNET_L_GEN_SHIFT 32
 
 struct gnet_sq_dev {

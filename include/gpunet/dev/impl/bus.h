@@ -138,7 +138,7 @@ GNET_DEV void gnet__put(gnet_t *net, uint32_t q, uint64_t pos, uint64_t c0, uint
 /* Submits an entry without an answer. */
 GNET_DEV int gnet__post(gnet_t *net, uint32_t q, uint32_t op, int fd, uint64_t c1, int release)
 {
-	uint64_t pos;
+	uint64_t pos = 0;
 	int rc = gnet__reserve(net, q, &pos);
 
 	if (rc)
@@ -191,7 +191,7 @@ GNET_DEV int gnet__call_wait(gnet_t *net, uint32_t q, int call, uint32_t op, int
 			     uint64_t b, int64_t *value)
 {
 	struct gnet_call *c = &net->calls[call];
-	uint64_t tag = (gnet_dev_load(&net->call_tag[call]) + 1) & 0xffff, turn = 0, pos, v;
+	uint64_t tag = (gnet_dev_load(&net->call_tag[call]) + 1) & 0xffff, turn = 0, pos = 0, v;
 	int rc = gnet__reserve(net, q, &pos);
 
 	if (rc)

@@ -98,7 +98,8 @@ GNET_DEV unsigned gnet_cpu_mask(unsigned mask = 0xffffffffu)
 #endif
 
 /* The entry point has external linkage: a launch may be in another file than the kernel. */
-#define GNET_KERNEL(name, type, arg)                    \
+#define GNET_KERNEL(name, type, arg) GNET_KERNEL_MAX(name, type, arg, 1024)
+#define GNET_KERNEL_MAX(name, type, arg, threads)       \
 	static void name##_body(type arg);              \
 	GNET_CPU_LINKAGE void name##_entry(void *args); \
 	GNET_CPU_LINKAGE void name##_entry(void *args)  \

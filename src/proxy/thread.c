@@ -73,17 +73,25 @@ static void tell_device(struct proxy_thread *t)
 	}
 }
 
-unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next)
+static unsigned run_hooks(struct proxy_thread *t, uint64_t *next)
 {
 	const struct proxy_hooks *h = &t->p->hooks;
-	unsigned n;
+
+	return h->step ? h->step(t, t->now, next, h->ctx) : 0;
+}
+
+unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next)
+{
+	unsigned n, events;
 
 	t->now = now;
 	*next = UINT64_MAX;
 	n = take_entries(t);
-	n += take_events(t, 0);
-	if (h->step)
-		n += h->step(t, now, next, h->ctx);
+	if (n)
+		n += run_hooks(t, next); /* what kernels send does not wait for the system call below */
+	events = take_events(t, 0);
+	if (events || !n)
+		n += events + run_hooks(t, next);
 	proxy_dig(t);
 	tell_device(t);
 	return n;

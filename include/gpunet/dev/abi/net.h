@@ -18,7 +18,8 @@
  * (held by one call at a time), one for calls that need neither.
  */
 struct gnet_sock {
-	uint64_t life; /* generation 32 | GNET_L_CLOSING, _ERR_SEEN | users 16; generation 0: no socket */
+	uint64_t
+		life; /* generation 32 | GNET_L_CLOSING, _ERR_SEEN | users 16; generation 0: no socket */
 	uint64_t queue; /* submission queue of the proxy thread that owns it */
 	uint64_t pad0[2];
 	/* Receive side, under GNET_L_HELD of rx. */
@@ -30,7 +31,8 @@ struct gnet_sock {
 	uint64_t tx;      /* generation 32 | GNET_L_HELD, _CLOSING, _CONNECTED, _SHUT_WR */
 	uint64_t tx_tail; /* handed to the proxy */
 	uint64_t tx_head; /* known to be free; no more than the truth */
-	uint64_t tx_seg;  /* bits 0-31: send segment + 1, 0: none; bits 32-63: sends since txw was looked at */
+	uint64_t
+		tx_seg; /* bits 0-31: send segment + 1, 0: none; bits 32-63: sends since txw was looked at */
 	uint64_t pad1[4];
 };
 

@@ -76,13 +76,12 @@ GNET_DEV uint32_t gnet__queue(gnet_t *net, int fd)
 
 /* ---- submission ---------------------------------------------------------------------------------------------------- */
 
-/* S1: takes a position, then waits until the proxy has freed it. Only a dead proxy ends the wait: after an abort it still
- * drains, and a position that nobody writes would stop the queue. */
-GNET_DEV int gnet__reserve(gnet_t *net, uint32_t q, uint64_t *pos)
+/* S1: waits until the proxy has freed a position that was taken. Only a dead proxy ends the wait: after an abort it still
+ * drains, and a position that nobody writes would stop the queue. `head`: the cached head. */
+GNET_DEV int gnet__sq_room(gnet_t *net, struct gnet_sq_dev *d, uint32_t q, uint64_t p,
+			   uint64_t head)
 {
-	struct gnet_sq_dev *d = &net->sqd[q];
-	uint64_t size = (uint64_t)1 << net->sq_log2, turn = 0, p = gnet_dev_add(&d->tail, 1);
-	uint64_t head = gnet_dev_load_acquire(&d->head);
+	uint64_t size = (uint64_t)1 << net->sq_log2, turn = 0;
 
 	while (p - head >= size) {
 		uint64_t seen = gnet_sys_load_acquire(&net->sq_head[q].pos);
@@ -99,8 +98,17 @@ GNET_DEV int gnet__reserve(gnet_t *net, uint32_t q, uint64_t *pos)
 		if (p - head >= size && gnet__spin(net, &turn) == -GNET__EIO)
 			return -GNET__EIO;
 	}
-	*pos = p;
 	return 0;
+}
+
+/* S1: takes a position and waits until it is free. */
+GNET_DEV int gnet__reserve(gnet_t *net, uint32_t q, uint64_t *pos)
+{
+	struct gnet_sq_dev *d = &net->sqd[q];
+	uint64_t p = gnet_dev_ticket(&d->tail), head = gnet_dev_load_acquire(&d->head);
+
+	*pos = p;
+	return gnet__sq_room(net, d, q, p, head);
 }
 
 GNET_DEV uint64_t gnet__cell0(uint32_t op, int fd, uint32_t len)

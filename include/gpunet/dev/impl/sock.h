@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A socket's life among blocks: entering, taking a direction, leaving; its error. One thread runs each of these.
+ * A socket's life among blocks: entering and leaving, taking and giving back a side; its error. One thread runs each of these.
  * Not for direct inclusion.
  */
 #ifndef GPUNET_DEV_IMPL_SOCK_H
@@ -16,71 +16,98 @@ GNET_DEV struct gnet_sock *gnet__slot(gnet_t *net, int fd)
 	return fd >= 0 && GNET_FD_GEN(fd) && slot < net->max_socks ? &net->socks[slot] : 0;
 }
 
-/*
- * Enters the socket as a user and, if `side` is GNET_L_RX or GNET_L_TX, takes that direction, in one atomic; waits while it is
- * held unless `dontwait`. `state`: GNET_L_CONNECTED, GNET_L_LISTENING or 0, which the socket must have and most probably
- * has. 0, or -EBADF, -EAGAIN, why the wait ended, or `wrong` for another state.
- */
-GNET_DEV int gnet__enter(gnet_t *net, int fd, uint64_t side, uint64_t state, int wrong,
-			 int dontwait)
+/* May a call with this descriptor go on, given one of its socket's words? */
+GNET_DEV int gnet__alive(uint64_t word, int fd)
 {
-	struct gnet_sock *sk = gnet__slot(net, fd);
-	uint64_t gen = (uint64_t)GNET_FD_GEN(fd) << GNET_L_GEN_SHIFT, guess = gen | state, turn = 0;
+	return word >> GNET_L_GEN_SHIFT == GNET_FD_GEN(fd) && !(word & GNET_L_CLOSING);
+}
 
-	if (!sk)
-		return -GNET__EBADF;
+/*
+ * Takes one side of a socket (&sk->rx or &sk->tx), waiting while another call holds it unless `dontwait`. `state`:
+ * GNET_L_CONNECTED or GNET_L_LISTENING, which the side must have. 0 and *word, what the side was; or -EBADF, -EAGAIN, why the wait
+ * ended, or `wrong` for another state. The first guess, a free side, is right for most calls and then costs one atomic.
+ */
+GNET_DEV int gnet__take(gnet_t *net, int fd, uint64_t *side, uint64_t state, int wrong,
+			int dontwait, uint64_t *word)
+{
+	uint64_t guess = (uint64_t)GNET_FD_GEN(fd) << GNET_L_GEN_SHIFT | state, turn = 0;
+
 	for (;;) {
-		uint64_t old = gnet_dev_cas(&sk->life, guess, (guess + 1) | side);
-		int rc;
+		uint64_t old = gnet_dev_cas_acquire(side, guess, guess | GNET_L_HELD);
 
-		if (old == guess)
+		if (old == guess) {
+			*word = old;
 			return 0;
-		if (old >> GNET_L_GEN_SHIFT != GNET_FD_GEN(fd) || (old & GNET_L_CLOSING))
+		}
+		while (old & GNET_L_HELD && gnet__alive(old, fd)) {
+			int rc = dontwait ? -GNET__EAGAIN : gnet__spin(net, &turn);
+
+			if (rc)
+				return rc;
+			old = gnet_dev_load(side);
+		}
+		if (!gnet__alive(old, fd))
 			return -GNET__EBADF;
 		if ((old & state) != state)
 			return wrong;
 		guess = old;
-		while (guess & side) {
-			if (dontwait)
-				return -GNET__EAGAIN;
-			rc = gnet__spin(net, &turn);
-			if (rc)
-				return rc;
-			guess = gnet_dev_load(&sk->life);
-			if (guess >> GNET_L_GEN_SHIFT != GNET_FD_GEN(fd) ||
-			    (guess & GNET_L_CLOSING))
-				return -GNET__EBADF;
-		}
 	}
 }
 
-/* Gives the direction back and leaves. */
-GNET_DEV void gnet__leave(struct gnet_sock *sk, uint64_t side)
+/* Gives a side back. */
+GNET_DEV void gnet__give(uint64_t *side)
 {
-	gnet_dev_add(&sk->life, ~(side + 1) + 1);
+	gnet_dev_clear_release(side, GNET_L_HELD);
 }
 
-/* gnet__spin for a user of a socket: also ends when the socket is being closed. */
-GNET_DEV int gnet__sock_spin(gnet_t *net, struct gnet_sock *sk, uint64_t *turn)
+/* gnet__spin for the holder of a side: also ends when the socket is being closed. */
+GNET_DEV int gnet__side_spin(gnet_t *net, uint64_t *side, uint64_t *turn)
 {
-	if (gnet_dev_load(&sk->life) & GNET_L_CLOSING)
+	if (gnet_dev_load(side) & GNET_L_CLOSING)
 		return -GNET__EBADF;
 	return gnet__spin(net, turn);
+}
+
+/* Enters a socket without a side, as a user. */
+GNET_DEV int gnet__enter(gnet_t *net, int fd)
+{
+	struct gnet_sock *sk = gnet__slot(net, fd);
+	uint64_t guess = (uint64_t)GNET_FD_GEN(fd) << GNET_L_GEN_SHIFT;
+
+	if (!sk)
+		return -GNET__EBADF;
+	for (;;) {
+		uint64_t old = gnet_dev_cas(&sk->life, guess, guess + 1);
+
+		if (old == guess)
+			return 0;
+		if (!gnet__alive(old, fd))
+			return -GNET__EBADF;
+		guess = old;
+	}
+}
+
+GNET_DEV void gnet__leave(struct gnet_sock *sk)
+{
+	gnet_dev_add(&sk->life, ~(uint64_t)0);
 }
 
 /* Brings a descriptor that the proxy has just given out to life among blocks. */
 GNET_DEV void gnet__sock_init(gnet_t *net, int fd, uint64_t state)
 {
 	struct gnet_sock *sk = &net->socks[GNET_FD_SLOT(fd)];
+	uint64_t gen = (uint64_t)GNET_FD_GEN(fd) << GNET_L_GEN_SHIFT;
 
+	sk->queue = gnet__queue(net, fd);
 	sk->rx_head = 0;
 	sk->rx_tail = 0;
 	sk->rx_seg = 0;
 	sk->tx_tail = 0;
 	sk->tx_head = 0;
 	sk->tx_seg = 0;
-	sk->tx_looks = 0;
-	gnet_dev_store_release(&sk->life, (uint64_t)GNET_FD_GEN(fd) << GNET_L_GEN_SHIFT | state);
+	gnet_dev_store_release(&sk->rx, gen | state);
+	gnet_dev_store_release(&sk->tx, gen | state);
+	gnet_dev_store_release(&sk->life, gen);
 }
 
 /* The socket's error, reported once; afterwards `later`. */

@@ -41,32 +41,36 @@ GNET_DEV int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
 	return fd;
 }
 
-/* A command with an address; on success the socket gets `state`. */
+/* A command with an address; on success both sides get `state`. */
 GNET_DEV int64_t gnet__name_command(gnet_t *net, uint32_t op, int fd, const void *addr,
 				    uint32_t len, uint64_t state)
 {
-	int64_t rc = gnet__enter(net, fd, 0, 0, 0, 0);
+	struct gnet_sock *sk = gnet__slot(net, fd);
+	int64_t rc = gnet__enter(net, fd);
 
 	if (rc)
 		return rc;
 	rc = gnet__call_addr(net, op, fd, addr, len);
-	if (!rc && state)
-		gnet_dev_or(&gnet__slot(net, fd)->life, state);
-	gnet__leave(gnet__slot(net, fd), 0);
+	if (!rc && state) {
+		gnet_dev_or(&sk->rx, state);
+		gnet_dev_or(&sk->tx, state);
+	}
+	gnet__leave(sk);
 	return rc;
 }
 
 GNET_DEV int64_t gnet__listen(gnet_t *net, int fd, int backlog)
 {
-	int64_t rc = gnet__enter(net, fd, 0, 0, 0, 0);
+	struct gnet_sock *sk = gnet__slot(net, fd);
+	int64_t rc = gnet__enter(net, fd);
 
 	if (rc)
 		return rc;
 	rc = gnet__call(net, gnet__queue(net, fd), GNET_OP_LISTEN, fd, 0,
 			(uint64_t)(backlog < 0 ? 0 : backlog));
 	if (!rc)
-		gnet_dev_or(&gnet__slot(net, fd)->life, GNET_L_LISTENING);
-	gnet__leave(gnet__slot(net, fd), 0);
+		gnet_dev_or(&sk->rx, GNET_L_LISTENING);
+	gnet__leave(sk);
 	return rc;
 }
 
@@ -89,7 +93,7 @@ GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, in
 		}
 		if (dontwait)
 			return -GNET__EAGAIN;
-		rc = gnet__sock_spin(net, sk, &turn);
+		rc = gnet__side_spin(net, &sk->rx, &turn);
 		if (rc)
 			return rc;
 	}
@@ -97,16 +101,20 @@ GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, in
 
 GNET_DEV int64_t gnet__accept(gnet_t *net, int fd, void *addr, uint32_t *len, int flags)
 {
+	struct gnet_sock *sk = gnet__slot(net, fd);
+	int dontwait = flags & GNET_MSG_DONTWAIT;
+	uint64_t word;
 	int64_t conn;
 
 	if (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL))
 		return -GNET__EOPNOTSUPP;
-	conn = gnet__enter(net, fd, GNET_L_RX, GNET_L_LISTENING, -GNET__EINVAL,
-			   flags & GNET_MSG_DONTWAIT);
+	if (!sk)
+		return -GNET__EBADF;
+	conn = gnet__take(net, fd, &sk->rx, GNET_L_LISTENING, -GNET__EINVAL, dontwait, &word);
 	if (conn)
 		return conn;
-	conn = gnet__accept_next(net, fd, gnet__slot(net, fd), flags & GNET_MSG_DONTWAIT);
-	gnet__leave(gnet__slot(net, fd), GNET_L_RX);
+	conn = gnet__accept_next(net, fd, sk, dontwait);
+	gnet__give(&sk->rx);
 	if (conn >= 0 && addr) {
 		int64_t rc = gnet__call_name(net, GNET_OP_GETPEERNAME, (int)conn, addr, len);
 
@@ -118,50 +126,63 @@ GNET_DEV int64_t gnet__accept(gnet_t *net, int fd, void *addr, uint32_t *len, in
 
 GNET_DEV int64_t gnet__shutdown(gnet_t *net, int fd, int how)
 {
-	uint64_t side = how == GNET_SHUT_RD ? 0 : GNET_L_TX;
 	struct gnet_sock *sk = gnet__slot(net, fd);
+	uint64_t word;
 	int64_t rc;
 
 	if (how < GNET_SHUT_RD || how > GNET_SHUT_RDWR)
 		return -GNET__EINVAL;
-	rc = gnet__enter(net, fd, 0, GNET_L_CONNECTED, -GNET__ENOTCONN, 0);
+	rc = gnet__enter(net, fd);
 	if (rc)
 		return rc;
-	if (side) {
+	if (!(gnet_dev_load(&sk->tx) & GNET_L_CONNECTED)) {
+		rc = -GNET__ENOTCONN;
+	} else if (how != GNET_SHUT_RD) {
 		/* A sender that waits sees the mark and ends; what it announced goes before the shutdown. */
-		gnet_dev_or(&sk->life, GNET_L_SHUT_WR);
-		rc = gnet__enter(net, fd, side, GNET_L_CONNECTED, -GNET__ENOTCONN, 0);
+		gnet_dev_or(&sk->tx, GNET_L_SHUT_WR);
+		rc = gnet__take(net, fd, &sk->tx, GNET_L_SHUT_WR, 0, 0, &word);
 	}
 	if (!rc) {
 		rc = gnet__call(net, gnet__queue(net, fd), GNET_OP_SHUTDOWN, fd, (uint64_t)how, 0);
-		if (side)
-			gnet__leave(sk, side);
+		if (how != GNET_SHUT_RD)
+			gnet__give(&sk->tx);
 	}
-	gnet__leave(sk, 0);
+	gnet__leave(sk);
 	return rc;
+}
+
+/* Is anybody but the closer in the socket? */
+GNET_DEV int gnet__in_use(struct gnet_sock *sk)
+{
+	return (gnet_dev_load_acquire(&sk->life) & GNET_L_USERS) > 1 ||
+	       (gnet_dev_load_acquire(&sk->rx) & GNET_L_HELD) ||
+	       (gnet_dev_load_acquire(&sk->tx) & GNET_L_HELD);
 }
 
 GNET_DEV int64_t gnet__close(gnet_t *net, int fd)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
 	uint32_t q = gnet__queue(net, fd);
-	uint64_t turn = 0, life;
-	int64_t rc = gnet__enter(net, fd, 0, 0, 0, 0);
+	uint64_t turn = 0, rx;
+	int64_t rc = gnet__enter(net, fd);
 
 	if (rc)
 		return rc;
-	life = gnet_dev_or(&sk->life, GNET_L_CLOSING);
-	if (life & GNET_L_CLOSING) {
-		gnet__leave(sk, 0);
+	if (gnet_dev_or(&sk->life, GNET_L_CLOSING) & GNET_L_CLOSING) {
+		gnet__leave(sk);
 		return -GNET__EBADF;
 	}
-	if ((life & GNET_L_USERS) > 1)
+	rx = gnet_dev_or(&sk->rx, GNET_L_CLOSING);
+	gnet_dev_or(&sk->tx, GNET_L_CLOSING);
+	if (gnet__in_use(sk))
 		rc = gnet__post(net, q, GNET_OP_CANCEL, fd, 0, 0);
-	while (!rc && ((life = gnet_dev_load_acquire(&sk->life)) & GNET_L_USERS) > 1)
+	while (!rc && gnet__in_use(sk))
 		rc = gnet__spin(net, &turn);
 	if (!rc) {
-		uint64_t claimed = life & GNET_L_LISTENING ? sk->rx_head : 0;
+		uint64_t claimed = rx & GNET_L_LISTENING ? sk->rx_head : 0;
 
+		gnet_dev_store_release(&sk->rx, 0);
+		gnet_dev_store_release(&sk->tx, 0);
 		gnet_dev_store_release(&sk->life, 0);
 		rc = gnet__call(net, q, GNET_OP_CLOSE, fd, 0, claimed);
 	}
@@ -170,12 +191,12 @@ GNET_DEV int64_t gnet__close(gnet_t *net, int fd)
 
 GNET_DEV int64_t gnet__getname(gnet_t *net, uint32_t op, int fd, void *addr, uint32_t *len)
 {
-	int64_t rc = gnet__enter(net, fd, 0, 0, 0, 0);
+	int64_t rc = gnet__enter(net, fd);
 
 	if (rc)
 		return rc;
 	rc = gnet__call_name(net, op, fd, addr, len);
-	gnet__leave(gnet__slot(net, fd), 0);
+	gnet__leave(gnet__slot(net, fd));
 	return rc;
 }
 

@@ -16,16 +16,20 @@
 /* Sends between two looks at the socket's error across the bus while there is room. */
 #define GNET__TX_LOOK 16u
 
-/* The one shared scratch of a block for all of gpunet. Written by the first warp or thread 0, read after a barrier. */
+/*
+ * The one shared scratch of a scope for all of gpunet. Thread 0 begins a call in it before the call's first barrier: by then
+ * every thread has read what the call before left there, since each call ends with a barrier after its last look.
+ */
 struct gnet__scratch {
-	int64_t rc;     /* bytes of this step, 0: end of stream, or a negative errno */
-	uint64_t at;    /* ring position, or first byte's index in the cells */
-	uint64_t pos;   /* queue position of an entry that the lanes fill */
-	uint64_t seg;   /* ring segment */
-	uint32_t cells; /* the bytes are in cell[] */
-	uint32_t again; /* lanes: another turn */
-	int fail;       /* thread 0: the network ended while bytes were announced */
-	struct gnet_sock *sk;
+	int64_t rc;             /* bytes of this step, 0: end of stream, or a negative errno */
+	uint64_t at;            /* ring position, or first byte's index in the cells */
+	uint64_t seg;           /* ring segment */
+	uint64_t tag;           /* of the entry that the lanes fill */
+	uint32_t cells;         /* the bytes are, or go, in cells */
+	uint32_t again;         /* lanes: another turn */
+	int fail;               /* thread 0: the network ended while bytes were announced */
+	struct gnet_sock *sk;   /* whose side this call holds; 0: it holds none */
+	struct gnet_sqe *entry; /* that the lanes fill */
 	uint64_t cell[GNET_CELLS];
 };
 
@@ -119,9 +123,9 @@ GNET_DEV void gnet__ring_write(struct gnet__scope sc, gnet_t *net, uint64_t seg,
 	uint8_t *ring = net->slab + (seg << net->seg_log2);
 	uint64_t first = n < size - off ? n : size - off;
 
-	gnet__copy(ring + off, src, first, sc.tid, sc.n);
+	gnet__copy_out(ring + off, src, first, sc.tid, sc.n);
 	if (n > first)
-		gnet__copy(ring, src + first, n - first, sc.tid, sc.n);
+		gnet__copy_out(ring, src + first, n - first, sc.tid, sc.n);
 }
 
 /* ---- receive ---------------------------------------------------------------------------------------------------------- */
@@ -164,7 +168,7 @@ GNET_DEV uint32_t gnet__recv_idle(gnet_t *net, int fd, struct gnet__scratch *s, 
 	else if (dontwait)
 		s->rc = -GNET__EAGAIN;
 	else {
-		s->rc = gnet__sock_spin(net, sk, turn);
+		s->rc = gnet__side_spin(net, &sk->rx, turn);
 		return !s->rc;
 	}
 	return 0;
@@ -201,24 +205,23 @@ GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s, 
 		s->rc = (int64_t)(avail < len ? avail : len);
 		return 0;
 	}
-	s->rc = gnet__sock_spin(net, sk, turn); /* the line is being rewritten */
+	s->rc = gnet__side_spin(net, &sk->rx, turn); /* the line is being rewritten */
 	return !s->rc;
 }
 
-/* Thread 0: enters, checks and takes the receive side; on failure there is no s->sk. */
-GNET_DEV int gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int flags)
+/* Thread 0: checks and takes the receive side. */
+GNET_DEV void gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int flags)
 {
 	const int known = GNET_MSG_PEEK | GNET_MSG_DONTWAIT | GNET_MSG_WAITALL | GNET_MSG_NOSIGNAL;
-	int rc;
+	struct gnet_sock *sk = gnet__slot(net, fd);
+	int rc = flags & ~known ? -GNET__EOPNOTSUPP : sk ? 0 : -GNET__EBADF;
+	uint64_t word;
 
-	s->sk = 0;
-	if (flags & ~known)
-		return -GNET__EOPNOTSUPP;
-	rc = gnet__enter(net, fd, GNET_L_RX, GNET_L_CONNECTED, -GNET__ENOTCONN,
-			 flags & GNET_MSG_DONTWAIT);
 	if (!rc)
-		s->sk = gnet__slot(net, fd);
-	return rc;
+		rc = gnet__take(net, fd, &sk->rx, GNET_L_CONNECTED, -GNET__ENOTCONN,
+				flags & GNET_MSG_DONTWAIT, &word);
+	s->sk = rc ? 0 : sk;
+	s->fail = rc;
 }
 
 /* Thread 0: takes bytes that are known to lie in the ring without a look across the bus: 0 if there are, 1 if not. */
@@ -239,21 +242,16 @@ GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, uint64_t len)
 	return 0;
 }
 
-/* Lanes: waits until this step's bytes, end or error are known (in the scratch). `first`: begins the call. */
+/* Lanes: waits until this step's bytes, end or error are known (in the scratch). */
 GNET_DEV void gnet__recv_plan(struct gnet__scope sc, gnet_t *net, int fd, struct gnet__scratch *s,
-			      uint64_t len, int flags, int first)
+			      uint64_t len, int flags)
 {
-	struct gnet_line *line = &net->bus[GNET_FD_SLOT(fd) % net->max_socks].line;
-	uint32_t i;
+	struct gnet_line *line = &net->bus[GNET_FD_SLOT(fd)].line;
 	uint64_t turn = 0;
+	uint32_t i;
 
-	if (sc.tid == 0) {
-		int rc = first ? gnet__recv_begin(net, fd, s, flags) : 0;
-
-		s->again = rc ? 0 : gnet__recv_known(s, len);
-		if (rc)
-			s->rc = rc;
-	}
+	if (sc.tid == 0)
+		s->again = gnet__recv_known(s, len);
 	gnet__sync_lanes(sc);
 	while (s->again) {
 		for (i = sc.tid; i < GNET_CELLS; i += sc.lanes)
@@ -284,55 +282,76 @@ GNET_DEV void gnet__recv_move(struct gnet__scope sc, gnet_t *net, const struct g
 	}
 }
 
-/* Thread 0: the bytes of this step have been copied out. */
-GNET_DEV void gnet__recv_done(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t n)
+/* The bytes of this step have been copied out. */
+GNET_DEV void gnet__recv_done(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t n, int cells)
 {
-	struct gnet_sock *sk = s->sk;
+	uint64_t head = sk->rx_head + n;
 
-	sk->rx_head += n;
+	sk->rx_head = head;
 	/* Cells were loaded by atomics and their bytes used already; only a ring's plain loads need the release. */
-	if (s->cells)
-		gnet_sys_store(&net->bus[GNET_FD_SLOT(fd)].head, sk->rx_head);
+	if (cells)
+		gnet_sys_store(&net->bus[GNET_FD_SLOT(fd)].head, head);
 	else
-		gnet_sys_store_release(&net->bus[GNET_FD_SLOT(fd)].head, sk->rx_head);
+		gnet_sys_store_release(&net->bus[GNET_FD_SLOT(fd)].head, head);
 	gnet__kick(net, gnet__queue(net, fd) | GNET_KICK_ROOM);
 }
 
-/* Thread 0: ends a call. An error that a count hides is left for the next call. */
-GNET_DEV void gnet__stream_end(struct gnet_sock *sk, uint64_t side, uint64_t count, int64_t rc)
+/* Ends a call: an error that a count hides is left for the next one. */
+GNET_DEV void gnet__stream_end(struct gnet_sock *sk, uint64_t *side, uint64_t count, int64_t rc)
 {
-	if (!sk)
-		return;
 	if (count && rc < 0)
 		gnet_dev_and(&sk->life, ~(uint64_t)GNET_L_ERR_SEEN);
-	gnet__leave(sk, side);
+	gnet__give(side);
+}
+
+/*
+ * The thread that publishes what the scope has done: not thread 0 if there are more warps, for what it waits for (earlier stores)
+ * need not keep the next call waiting.
+ */
+GNET_DEV uint32_t gnet__publisher(struct gnet__scope sc)
+{
+	return sc.n > 32 ? 32 : 0;
 }
 
 GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
 			    void *buf, uint64_t len, int flags)
 {
+	struct gnet_sock *sk;
 	uint64_t got = 0;
-	int first = 1;
 	int64_t rc;
+	int cells;
 
+	if (sc.tid == 0)
+		gnet__recv_begin(net, fd, s, flags);
 	gnet__sync(sc);
+	sk = s->sk;
+	if (!sk) {
+		rc = s->fail;
+		gnet__sync(sc);
+		return rc;
+	}
 	do {
 		if (sc.tid < sc.lanes)
-			gnet__recv_plan(sc, net, fd, s, len - got, flags, first);
+			gnet__recv_plan(sc, net, fd, s, len - got, flags);
 		gnet__sync(sc);
 		rc = s->rc;
+		cells = (int)s->cells;
 		if (rc > 0)
 			gnet__recv_move(sc, net, s, (uint8_t *)buf + got, (uint64_t)rc);
 		gnet__sync(sc);
 		if (rc <= 0)
 			break;
 		got += (uint64_t)rc;
-		if (sc.tid == 0 && !(flags & GNET_MSG_PEEK))
-			gnet__recv_done(net, fd, s, (uint64_t)rc);
-		first = 0;
-	} while (got < len && (flags & (GNET_MSG_WAITALL | GNET_MSG_PEEK)) == GNET_MSG_WAITALL);
-	if (sc.tid == 0)
-		gnet__stream_end(s->sk, GNET_L_RX, got, rc);
+		if (flags & GNET_MSG_PEEK)
+			break;
+		if (sc.tid == gnet__publisher(sc))
+			gnet__recv_done(net, fd, sk, (uint64_t)rc, cells);
+		if (!(flags & GNET_MSG_WAITALL) || got == len)
+			break;
+		gnet__sync(sc); /* the next step reads what the publisher wrote */
+	} while (got < len);
+	if (sc.tid == gnet__publisher(sc))
+		gnet__stream_end(sk, &sk->rx, got, rc);
 	return got ? (int64_t)got : rc;
 }
 
@@ -357,21 +376,66 @@ GNET_DEV int64_t grecv_thread(gnet_t *net, int fd, void *buf, uint64_t len, int 
 
 /* ---- send -------------------------------------------------------------------------------------------------------------- */
 
-/* T1: bytes that may be handed over now. Looks across the bus only if the cached head leaves less than `enough`, or every
- * GNET__TX_LOOK turns, for the socket's error is there too. */
-GNET_DEV int64_t gnet__send_room(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t enough)
-{
-	uint64_t window = sk->tx_seg ? (uint64_t)1 << net->seg_log2 : GNET_MINI_BYTES;
-	uint64_t room = window - (sk->tx_tail - sk->tx_head), txw;
+/* What the send side's words in device memory say, loaded at once. */
+struct gnet__tx {
+	uint64_t tail, head, seg, looks;
+};
 
-	if (room >= enough && ++sk->tx_looks < GNET__TX_LOOK)
+GNET_DEV struct gnet__tx gnet__tx_load(const struct gnet_sock *sk)
+{
+	struct gnet__tx t;
+
+	t.tail = sk->tx_tail;
+	t.head = sk->tx_head;
+	t.seg = sk->tx_seg & 0xffffffffu;
+	t.looks = sk->tx_seg >> 32;
+	return t;
+}
+
+/*
+ * T1: bytes that may be handed over now, or the socket's error. Looks across the bus only if the cached head leaves less than
+ * `enough`, or after GNET__TX_LOOK sends, for the socket's error is there too.
+ */
+GNET_DEV int64_t gnet__send_room(gnet_t *net, int fd, struct gnet_sock *sk, struct gnet__tx *t,
+				 uint64_t enough)
+{
+	uint64_t window = t->seg ? (uint64_t)1 << net->seg_log2 : GNET_MINI_BYTES;
+	uint64_t room = window - (t->tail - t->head), txw;
+
+	if (room >= enough && t->looks < GNET__TX_LOOK) {
+		sk->tx_seg = t->seg | (t->looks + 1) << 32;
 		return (int64_t)room;
-	sk->tx_looks = 0;
+	}
 	txw = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(fd)].txw);
 	if (txw >> GNET_TXW_ERR_SHIFT & 0xff)
 		return gnet__sock_error(net, fd, sk, -GNET__EPIPE);
-	sk->tx_head += (txw - sk->tx_head) & GNET_TXW_POS_MASK;
-	return (int64_t)(window - (sk->tx_tail - sk->tx_head));
+	t->looks = 0;
+	t->head += (txw - t->head) & GNET_TXW_POS_MASK;
+	sk->tx_seg = t->seg;
+	sk->tx_head = t->head;
+	return (int64_t)(window - (t->tail - t->head));
+}
+
+/* Waits until `enough` may be handed over (some, with dontwait): how much, or why not. */
+GNET_DEV int64_t gnet__send_wait(gnet_t *net, int fd, struct gnet_sock *sk, struct gnet__tx *t,
+				 uint64_t enough, int dontwait)
+{
+	uint64_t turn = 0;
+
+	for (;;) {
+		int64_t room = gnet__send_room(net, fd, sk, t, enough);
+		int rc;
+
+		if (room < 0 || (uint64_t)room >= enough || (dontwait && room > 0))
+			return room;
+		if (dontwait)
+			return -GNET__EAGAIN;
+		if (gnet_dev_load(&sk->tx) & GNET_L_SHUT_WR)
+			return -GNET__EPIPE;
+		rc = gnet__side_spin(net, &sk->tx, &turn);
+		if (rc)
+			return rc;
+	}
 }
 
 /* Gives the socket a send segment if it has none; without one to be had the bytes go inline. */
@@ -379,158 +443,227 @@ GNET_DEV int gnet__send_attach(gnet_t *net, int fd, struct gnet_sock *sk)
 {
 	int64_t seg;
 
-	if (sk->tx_seg)
+	if (sk->tx_seg & 0xffffffffu)
 		return 0;
-	seg = gnet__call(net, gnet__queue(net, fd), GNET_OP_TX_ATTACH, fd, 0, 0);
+	seg = gnet__call(net, (uint32_t)sk->queue, GNET_OP_TX_ATTACH, fd, 0, 0);
 	if (seg >= 0)
 		sk->tx_seg = (uint64_t)seg + 1;
 	return seg == -GNET__ENOBUFS || seg >= 0 ? 0 : (int)seg;
 }
 
-/* Thread 0: enters, checks and takes the send side; on failure there is no s->sk. */
-GNET_DEV int gnet__send_begin(gnet_t *net, int fd, struct gnet__scratch *s, int flags)
+/* Thread 0: checks and takes the send side. */
+GNET_DEV void gnet__send_begin(gnet_t *net, int fd, struct gnet__scratch *s, int flags)
 {
-	int rc;
+	struct gnet_sock *sk = gnet__slot(net, fd);
+	int rc = flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL) ? -GNET__EOPNOTSUPP
+		 : sk                                             ? 0
+								  : -GNET__EBADF;
+	uint64_t word = 0;
 
-	s->sk = 0;
-	s->fail = 0;
-	if (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL))
-		return -GNET__EOPNOTSUPP;
-	rc = gnet__enter(net, fd, GNET_L_TX, GNET_L_CONNECTED, -GNET__ENOTCONN,
-			 flags & GNET_MSG_DONTWAIT);
 	if (!rc)
-		s->sk = gnet__slot(net, fd);
-	return rc;
-}
-
-/* Room at which a step begins: all of a small message, and of a long one enough that steps do not become tiny. */
-GNET_DEV uint64_t gnet__send_enough(gnet_t *net, const struct gnet__scratch *s, uint64_t len)
-{
-	uint64_t quarter = ((uint64_t)1 << net->seg_log2) / 4,
-		 most = quarter < GNET__TX_CHUNK ? quarter : GNET__TX_CHUNK;
-
-	if (s->cells)
-		most = GNET_INLINE_MAX;
-	return len < most ? len : most;
-}
-
-/* Waits until `enough` may be handed over (some, with dontwait): how much, or why not. */
-GNET_DEV int64_t gnet__send_wait(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t enough,
-				 int dontwait)
-{
-	uint64_t turn = 0;
-
-	for (;;) {
-		int64_t room;
-		int rc;
-
-		if (gnet_dev_load(&sk->life) & GNET_L_SHUT_WR)
-			return -GNET__EPIPE;
-		room = gnet__send_room(net, fd, sk, enough);
-		if (room < 0 || (uint64_t)room >= enough || (dontwait && room > 0))
-			return room;
-		if (dontwait)
-			return -GNET__EAGAIN;
-		rc = gnet__sock_spin(net, sk, &turn);
-		if (rc)
-			return rc;
+		rc = gnet__take(net, fd, &sk->tx, GNET_L_CONNECTED, -GNET__ENOTCONN,
+				flags & GNET_MSG_DONTWAIT, &word);
+	if (!rc && (word & GNET_L_SHUT_WR)) {
+		gnet__give(&sk->tx);
+		rc = -GNET__EPIPE;
 	}
+	s->sk = rc ? 0 : sk;
+	s->fail = rc;
 }
 
-/* Thread 0: decides this step: s->rc bytes, by cells (an entry is reserved) or by the ring. */
-GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len, int flags,
-			      int first)
+/* Thread 0: the next step of a long message goes by the ring. */
+GNET_DEV void gnet__plan_ring(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len,
+			      int dontwait)
 {
-	int rc = first ? gnet__send_begin(net, fd, s, flags) : s->fail;
-	uint64_t most;
+	uint64_t quarter = ((uint64_t)1 << net->seg_log2) / 4;
+	uint64_t most = quarter < GNET__TX_CHUNK ? quarter : GNET__TX_CHUNK;
+	struct gnet__tx t = gnet__tx_load(s->sk);
 	int64_t n;
+
+	if (most > len)
+		most = len;
+	/* Not as soon as a few bytes fit, or steps become tiny. */
+	n = gnet__send_wait(net, fd, s->sk, &t, most, dontwait);
+	if (n > (int64_t)most)
+		n = (int64_t)most;
+	s->cells = 0;
+	s->at = t.tail;
+	s->seg = t.seg - 1;
+	s->rc = n;
+}
+
+/*
+ * Thread 0: the next step rides in an entry. The position is taken before it is known that there is room, so that both atomics
+ * and the loads are on their way together; if there is none the entry becomes a no-op.
+ */
+GNET_DEV void gnet__plan_cells(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len,
+			       int dontwait)
+{
+	uint64_t enough = len < GNET_INLINE_MAX ? len : GNET_INLINE_MAX;
+	struct gnet_sock *sk = s->sk;
+	uint32_t q = (uint32_t)sk->queue;
+	struct gnet_sq_dev *d = &net->sqd[q];
+	uint64_t pos = gnet_dev_ticket(&d->tail);
+	struct gnet__tx t = gnet__tx_load(sk);
+	uint64_t head = gnet_dev_load_acquire(&d->head);
+	int64_t room;
+	int rc = gnet__sq_room(net, d, q, pos, head);
+
+	s->cells = 1;
+	room = rc ? rc : gnet__send_room(net, fd, sk, &t, enough);
+	if (!rc && (room < 0 || (uint64_t)room < enough)) {
+		gnet__put(net, q, pos, 0, 0, 0, 0);
+		if (room >= 0)
+			room = gnet__send_wait(net, fd, sk, &t, enough, dontwait);
+		if (room > 0) {
+			rc = gnet__reserve(net, q, &pos);
+			room = rc ? rc : room;
+		}
+	}
+	if (room > 0) {
+		if ((uint64_t)room > enough)
+			room = (int64_t)enough;
+		sk->tx_tail = t.tail + (uint64_t)room;
+		s->entry = gnet__sqe(net, q, pos);
+		s->tag = GNET_SQ_TAG(pos, net->sq_log2);
+	}
+	s->rc = room;
+}
+
+/* Thread 0: decides the next step: s->rc bytes, by an entry or by the ring. */
+GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len, int flags)
+{
+	int rc = s->fail;
 
 	if (!rc && len > GNET_INLINE_MAX)
 		rc = gnet__send_attach(net, fd, s->sk);
 	s->rc = rc;
 	if (rc || !len)
 		return;
-	s->cells = len <= GNET_INLINE_MAX || !s->sk->tx_seg;
-	n = gnet__send_wait(net, fd, s->sk, gnet__send_enough(net, s, len),
-			    flags & GNET_MSG_DONTWAIT);
-	most = s->cells ? GNET_INLINE_MAX : GNET__TX_CHUNK;
-	if (most > len)
-		most = len;
-	if (n > 0 && (uint64_t)n > most)
-		n = (int64_t)most;
-	if (n > 0 && s->cells)
-		rc = gnet__reserve(net, gnet__queue(net, fd), &s->pos);
-	s->rc = rc ? rc : n;
+	if (len > GNET_INLINE_MAX && (s->sk->tx_seg & 0xffffffffu))
+		gnet__plan_ring(net, fd, s, len, flags & GNET_MSG_DONTWAIT);
+	else
+		gnet__plan_cells(net, fd, s, len, flags & GNET_MSG_DONTWAIT);
 }
 
-/* Lanes, T2: the step's bytes ride in the entry that was reserved. */
-GNET_DEV void gnet__send_cells(struct gnet__scope sc, gnet_t *net, int fd,
-			       const struct gnet__scratch *s, const uint8_t *src)
-{
-	uint32_t q = gnet__queue(net, fd), n = (uint32_t)s->rc, i, k;
-	struct gnet_sqe *e = gnet__sqe(net, q, s->pos);
-	uint64_t tag = GNET_SQ_TAG(s->pos, net->sq_log2);
+/* The bytes of one cell, as loaded: joined only when they are needed, so that they can be on their way meanwhile. */
+struct gnet__raw {
+	uint8_t b[GNET_CELL_DATA];
+};
 
+GNET_DEV struct gnet__raw gnet__raw_load(const uint8_t *src, uint32_t cell, uint64_t n)
+{
+	struct gnet__raw r;
+	uint32_t k;
+
+	for (k = 0; k < GNET_CELL_DATA; k++) {
+		uint64_t at = (uint64_t)(cell - 1) * GNET_CELL_DATA + k;
+
+		r.b[k] = 0;
+		if (cell && at < n)
+			r.b[k] = src[at];
+	}
+	return r;
+}
+
+GNET_DEV uint64_t gnet__raw_join(struct gnet__raw r)
+{
+	uint64_t v = 0;
+	uint32_t k;
+
+	for (k = 0; k < GNET_CELL_DATA; k++)
+		v |= (uint64_t)r.b[k] << (8 + 8 * k);
+	return v;
+}
+
+/* Lanes, T2: the step's bytes ride in the entry that was reserved. `mine`: the bytes of cell number tid, if they are `n`. */
+GNET_DEV void gnet__send_cells(struct gnet__scope sc, gnet_t *net, int fd,
+			       const struct gnet__scratch *s, const uint8_t *src,
+			       struct gnet__raw mine, uint64_t n)
+{
+	uint32_t i;
+
+	if (sc.tid < GNET_CELLS && (sc.lanes < GNET_CELLS || (uint64_t)s->rc != n))
+		mine = gnet__raw_load(src, sc.tid, (uint64_t)s->rc);
 	for (i = sc.tid; i < GNET_CELLS; i += sc.lanes) {
-		uint64_t v = tag;
+		uint64_t v = s->tag | gnet__raw_join(mine);
 
 		if (i == 0)
-			v |= gnet__cell0(GNET_OP_SEND, fd, n);
-		for (k = 0; i && k < GNET_CELL_DATA; k++) {
-			uint32_t at = (i - 1) * GNET_CELL_DATA + k;
-
-			if (at < n)
-				v |= (uint64_t)src[at] << (8 + 8 * k);
-		}
-		gnet_sys_store(&e->cell[i], v);
+			v |= gnet__cell0(GNET_OP_SEND, fd, (uint32_t)s->rc);
+		gnet_sys_store(&s->entry->cell[i], v);
+		if (i + sc.lanes < GNET_CELLS)
+			mine = gnet__raw_load(src, i + sc.lanes, (uint64_t)s->rc);
 	}
 	gnet__sync_lanes(sc);
-	if (sc.tid == 0) {
-		s->sk->tx_tail += n;
-		gnet__kick(net, q);
-	}
+	if (sc.tid == 0)
+		gnet__kick(net, (uint32_t)s->sk->queue);
 }
 
-/* Thread 0, T3: the block has stored n bytes into the ring. */
-GNET_DEV void gnet__send_tail(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t n)
+/* T3: the scope has stored n bytes into the ring. */
+GNET_DEV int gnet__send_tail(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t n)
 {
-	s->sk->tx_tail += n;
-	s->fail = gnet__post(net, gnet__queue(net, fd), GNET_OP_TX, fd, s->sk->tx_tail, 1);
+	uint64_t tail = sk->tx_tail + n;
+
+	sk->tx_tail = tail;
+	return gnet__post(net, (uint32_t)sk->queue, GNET_OP_TX, fd, tail, 1);
+}
+
+/* One step: its bytes, 0 if there are none to send, or why not. */
+GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
+				 struct gnet__scratch *s, const uint8_t *src, uint64_t len,
+				 int flags)
+{
+	int64_t rc;
+
+	if (sc.tid < sc.lanes) {
+		struct gnet__raw mine = gnet__raw_load(src, sc.tid < GNET_CELLS ? sc.tid : 0,
+						       len <= GNET_INLINE_MAX ? len : 0);
+
+		if (sc.tid == 0)
+			gnet__send_plan(net, fd, s, len, flags);
+		gnet__sync_lanes(sc);
+		if (s->rc > 0 && s->cells)
+			gnet__send_cells(sc, net, fd, s, src, mine,
+					 len <= GNET_INLINE_MAX ? len : 0);
+	}
+	gnet__sync(sc);
+	rc = s->rc;
+	if (rc > 0 && !s->cells) {
+		gnet__ring_write(sc, net, s->seg, s->at, src, (uint64_t)rc);
+		gnet__sync(sc);
+		if (sc.tid == 0)
+			s->fail = gnet__send_tail(net, fd, s->sk, (uint64_t)rc);
+	} else {
+		gnet__sync(sc);
+	}
+	return rc;
 }
 
 GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
 			    const void *buf, uint64_t len, int flags)
 {
+	struct gnet_sock *sk;
 	uint64_t sent = 0;
-	int first = 1;
 	int64_t rc;
 
+	if (sc.tid == 0)
+		gnet__send_begin(net, fd, s, flags);
 	gnet__sync(sc);
+	sk = s->sk;
+	if (!sk) {
+		rc = s->fail;
+		gnet__sync(sc);
+		return rc;
+	}
 	do {
-		const uint8_t *src = (const uint8_t *)buf + sent;
-
-		if (sc.tid < sc.lanes) {
-			if (sc.tid == 0)
-				gnet__send_plan(net, fd, s, len - sent, flags, first);
-			gnet__sync_lanes(sc);
-			if (s->rc > 0 && s->cells)
-				gnet__send_cells(sc, net, fd, s, src);
-		}
-		gnet__sync(sc);
-		rc = s->rc;
-		if (rc > 0 && !s->cells)
-			gnet__ring_write(sc, net, s->sk->tx_seg - 1, s->sk->tx_tail, src,
-					 (uint64_t)rc);
-		gnet__sync(sc);
+		rc = gnet__send_step(sc, net, fd, s, (const uint8_t *)buf + sent, len - sent,
+				     flags);
 		if (rc <= 0)
 			break;
-		if (sc.tid == 0 && !s->cells)
-			gnet__send_tail(net, fd, s, (uint64_t)rc);
 		sent += (uint64_t)rc;
-		first = 0;
 	} while (sent < len);
 	if (sc.tid == 0)
-		gnet__stream_end(s->sk, GNET_L_TX, sent, rc);
+		gnet__stream_end(sk, &sk->tx, sent, rc);
 	return sent ? (int64_t)sent : rc;
 }
 

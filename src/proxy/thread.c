@@ -88,7 +88,8 @@ unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next)
 	*next = UINT64_MAX;
 	n = take_entries(t);
 	if (n)
-		n += run_hooks(t, next); /* what kernels send does not wait for the system call below */
+		n += run_hooks(
+			t, next); /* what kernels send does not wait for the system call below */
 	events = take_events(t, 0);
 	if (events || !n)
 		n += events + run_hooks(t, next);

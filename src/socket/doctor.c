@@ -41,7 +41,8 @@ static void check_device(struct report *r, const struct platform_ops *p, const c
 	}
 	rc = p->open(0, &pp, &dev);
 	if (rc) {
-		tell(r, name, GPUNET_MISSING, log_last(), "a device is there but cannot be used: see its error");
+		tell(r, name, GPUNET_MISSING, log_last(),
+		     "a device is there but cannot be used: see its error");
 		return;
 	}
 	if (!p->info(dev, &info)) {

@@ -27,7 +27,7 @@ struct gnet__scratch {
 	uint64_t tag;           /* of the entry that the lanes fill */
 	uint32_t cells;         /* the bytes are, or go, in cells */
 	uint32_t again;         /* lanes: another turn */
-	int fail;               /* thread 0: the network ended while bytes were announced */
+	int fail;               /* why the call could not begin, or go on */
 	struct gnet_sock *sk;   /* whose side this call holds; 0: it holds none */
 	struct gnet_sqe *entry; /* that the lanes fill */
 	uint64_t cell[GNET_CELLS];

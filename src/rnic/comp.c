@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The completer: takes what the responder sends back, decides what is acknowledged, what is sent again and when, and
+ * completes work requests in order.
+ *
+ * All of it is about one number, `una_psn`: everything before it is done. SENDs and WRITEs pass it by any later
+ * acknowledgement, READs and atomics only by their own data: an acknowledgement from beyond one whose response is
+ * missing says that the response was lost (an implied NAK).
+ */
+#include "rnic/impl.h"
+
+#include <string.h>
+
+/* Puts the cursor on `psn`, which is at or after una_psn and not beyond what was sent. */
+static void cursor_to_una(struct rnic_qp *qp)
+{
+	struct rnic_sq *sq = &qp->sq;
+
+	sq->cur = sq->una;
+	sq->cur_pkt = 0;
+	if (sq->una != sq->assigned)
+		sq->cur_pkt = (uint32_t)wire_psn_diff(sq->una_psn, rnic_swqe_at(sq, sq->una)->psn);
+	sq->snd_psn = sq->una_psn;
+	sq->rd_tail = sq->rd_head;
+	sq->local_err = 0;
+}
+
+void rnic_comp_arm(struct rnic_qp *qp)
+{
+	struct rnic_sq *sq = &qp->sq;
+	uint64_t at = sq->rnr_until ? sq->rnr_until : sq->rtx_at;
+
+	/* An earlier alarm finds out that it is not time yet and sets the next: cheaper than moving it at each ACK. */
+	if (at == RNIC_NEVER || (qp->timer_pos != UINT32_MAX && qp->timer_at <= at))
+		return;
+	rnic_timer_set(qp, at);
+}
+
+static void retry(struct rnic_qp *qp)
+{
+	struct rnic_sq *sq = &qp->sq;
+
+	if (!sq->retry_left) {
+		qp->r->ctr.retry_exceeded++;
+		rnic_qp_error(qp, RNIC_WC_RETRY_EXC_ERR);
+		return;
+	}
+	sq->retry_left--;
+	cursor_to_una(qp);
+	sq->rtx_at = RNIC_NEVER;
+	rnic_kick(qp);
+}
+
+/*
+ * A response says that the packet at una_psn is missing. Many say so after one loss; the first is acted on. Should
+ * the repeated packet get lost too, the time-out sees to it.
+ */
+static void go_back(struct rnic_qp *qp)
+{
+	if (qp->sq.went_back || qp->sq.rnr_until)
+		return;
+	retry(qp);
+	qp->sq.went_back = true;
+}
+
+void rnic_comp_timer(struct rnic_qp *qp, uint64_t now)
+{
+	struct rnic_sq *sq = &qp->sq;
+
+	if (sq->rnr_until) {
+		if (now >= sq->rnr_until) {
+			sq->rnr_until = 0;
+			sq->went_back = false;
+			rnic_kick(qp);
+		}
+	} else if (now >= sq->rtx_at) {
+		qp->r->ctr.timeouts++;
+		sq->went_back = false;
+		retry(qp);
+	}
+	rnic_comp_arm(qp);
+}
+
+void rnic_comp_advance(struct rnic_qp *qp, uint32_t psn, uint64_t now)
+{
+	struct rnic_sq *sq = &qp->sq;
+
+	if (psn == sq->una_psn)
+		return;
+	sq->una_psn = psn;
+	sq->retry_left = (uint8_t)qp->attr.retry;
+	sq->rnr_left = (uint8_t)qp->attr.rnr_retry;
+	sq->went_back = false;
+	while (sq->una != sq->assigned) {
+		struct rnic_swqe *w = rnic_swqe_at(sq, sq->una);
+
+		if (wire_psn_diff(wire_psn_add(w->psn, w->npsn), psn) > 0)
+			break;
+		sq->rd_wqes -= rnic_swqe_is_rd(w);
+		sq->una++;
+	}
+	while (sq->rd_tail != sq->rd_head &&
+	       wire_psn_diff(sq->rd_end[sq->rd_tail % RNIC_MAX_RD], psn) < 0)
+		sq->rd_tail++;
+	if (wire_psn_diff(psn, sq->snd_psn) > 0)
+		cursor_to_una(qp);
+	sq->rtx_at = RNIC_NEVER;
+	if (sq->una_psn != sq->snd_psn && qp->attr.timeout && rnic_qp_reliable(qp)) {
+		sq->rtx_at = now + wire_ack_timeout_ns(qp->attr.timeout);
+		rnic_comp_arm(qp);
+	}
+	if (sq->local_err && sq->una == sq->cur)
+		rnic_qp_error(qp, (enum rnic_wc_status)sq->local_err);
+	rnic_comp_report(qp);
+	rnic_kick(qp);
+}
+
+/*
+ * Everything before `upto` is acknowledged. False when a READ or atomic before it lacks its data; the requester then
+ * goes back to it. False, too, when the queue pair came to its end.
+ */
+static bool acknowledge(struct rnic_qp *qp, uint32_t upto, uint64_t now)
+{
+	struct rnic_sq *sq = &qp->sq;
+	uint32_t i, reach = upto;
+
+	for (i = sq->una; i != sq->assigned; i++) {
+		struct rnic_swqe *w = rnic_swqe_at(sq, i);
+
+		if (wire_psn_diff(w->psn, upto) >= 0)
+			break;
+		if (rnic_swqe_is_rd(w)) {
+			reach = i == sq->una ? sq->una_psn : w->psn;
+			break;
+		}
+	}
+	rnic_comp_advance(qp, reach, now);
+	if (qp->state == RNIC_QPS_ERR)
+		return false;
+	if (wire_psn_diff(reach, upto) >= 0)
+		return true;
+	qp->r->ctr.implied_naks++;
+	go_back(qp);
+	return false;
+}
+
+static void rnr(struct rnic_qp *qp, unsigned code, uint64_t now)
+{
+	struct rnic_sq *sq = &qp->sq;
+
+	if (sq->rnr_until)
+		return;
+	qp->r->ctr.rx_rnr_naks++;
+	if (!sq->rnr_left) {
+		qp->r->ctr.rnr_exceeded++;
+		rnic_qp_error(qp, RNIC_WC_RNR_RETRY_EXC_ERR);
+		return;
+	}
+	if (sq->rnr_left != 7)
+		sq->rnr_left--;
+	cursor_to_una(qp);
+	sq->rtx_at = RNIC_NEVER;
+	sq->rnr_until = now + wire_rnr_ns(code);
+	rnic_comp_arm(qp);
+}
+
+static enum rnic_wc_status nak_status(uint8_t syndrome)
+{
+	switch (syndrome) {
+	case WIRE_SYN_NAK_INVALID:
+		return RNIC_WC_REM_INV_REQ_ERR;
+	case WIRE_SYN_NAK_ACCESS:
+		return RNIC_WC_REM_ACCESS_ERR;
+	default:
+		return RNIC_WC_REM_OP_ERR;
+	}
+}
+
+static void ack_packet(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_t now)
+{
+	uint8_t syn = pkt->aeth.syndrome;
+	uint32_t psn = pkt->bth.psn;
+
+	switch (wire_aeth_kind(syn)) {
+	case WIRE_AETH_ACK:
+		acknowledge(qp, wire_psn_add(psn, 1), now);
+		break;
+	case WIRE_AETH_RNR:
+		if (acknowledge(qp, psn, now))
+			rnr(qp, syn & 31, now);
+		break;
+	case WIRE_AETH_NAK:
+		qp->r->ctr.rx_naks++;
+		if (!acknowledge(qp, psn, now))
+			break;
+		if (syn == WIRE_SYN_NAK_PSN)
+			go_back(qp);
+		else
+			rnic_qp_error(qp, nak_status(syn));
+		break;
+	default:
+		qp->r->ctr.rx_malformed++;
+	}
+}
+
+/* Data of the READ, or the old value of the atomic, whose turn it is. */
+static void data_packet(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_t now)
+{
+	struct rnic_sq *sq = &qp->sq;
+	uint32_t psn = pkt->bth.psn, off, want;
+	const uint8_t *data = pkt->payload;
+	struct rnic_swqe *w;
+
+	if (!acknowledge(qp, psn, now) || sq->una == sq->assigned)
+		return;
+	w = rnic_swqe_at(sq, sq->una);
+	if (!rnic_swqe_is_rd(w) ||
+	    (w->opcode == RNIC_WR_READ) != !(pkt->flags & WIRE_X_ATOMIC_ACK)) {
+		qp->r->ctr.rx_stale_response++;
+		return;
+	}
+	off = (uint32_t)wire_psn_diff(psn, w->psn) * qp->attr.mtu;
+	want = w->len - off < qp->attr.mtu ? w->len - off : qp->attr.mtu;
+	if (pkt->flags & WIRE_X_ATOMIC_ACK) {
+		data = (const uint8_t *)&pkt->atomic_orig;
+		want = 8;
+	} else if (pkt->payload_len != want || pkt->bth.pad != wire_pad(want)) {
+		rnic_qp_error(qp, RNIC_WC_BAD_RESP_ERR);
+		return;
+	}
+	if (want && rnic_scatter(qp->pd, w->sge, w->nsge, off, data, want)) {
+		rnic_qp_error(qp, RNIC_WC_LOC_PROT_ERR);
+		return;
+	}
+	rnic_comp_advance(qp, wire_psn_add(psn, 1), now);
+}
+
+void rnic_comp_receive(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_t now)
+{
+	struct rnic_sq *sq = &qp->sq;
+	uint32_t psn = pkt->bth.psn;
+
+	if (wire_psn_diff(psn, sq->una_psn) < 0 || wire_psn_diff(psn, sq->snd_max) >= 0) {
+		qp->r->ctr.rx_stale_response++;
+		return;
+	}
+	if (pkt->bth.opcode == (WIRE_RC | WIRE_ACK))
+		ack_packet(qp, pkt, now);
+	else
+		data_packet(qp, pkt, now);
+}
+
+/* --- completions -------------------------------------------------------------------------------- */
+
+static uint32_t wc_opcode(const struct rnic_swqe *w)
+{
+	switch (w->opcode) {
+	case RNIC_WR_WRITE:
+	case RNIC_WR_WRITE_IMM:
+		return RNIC_WC_WRITE;
+	case RNIC_WR_READ:
+		return RNIC_WC_READ;
+	case RNIC_WR_CMP_SWAP:
+		return RNIC_WC_CMP_SWAP;
+	case RNIC_WR_FETCH_ADD:
+		return RNIC_WC_FETCH_ADD;
+	default:
+		return RNIC_WC_SEND;
+	}
+}
+
+/* Completes the oldest unreported one. False when the CQ has no room. */
+static bool report(struct rnic_qp *qp, enum rnic_wc_status status)
+{
+	struct rnic_sq *sq = &qp->sq;
+	struct rnic_swqe *w = rnic_swqe_at(sq, sq->rep);
+	struct rnic_wc wc = {
+		.wr_id = w->wr_id,
+		.status = status,
+		.opcode = wc_opcode(w),
+		.byte_len = w->len,
+		.qpn = qp->num,
+	};
+
+	if (status || qp->sig_all || w->flags & RNIC_SEND_SIGNALED) {
+		if (!rnic_cq_room(qp->scq))
+			return false;
+		rnic_cq_put(qp->scq, &wc, false);
+	}
+	sq->rep++;
+	return true;
+}
+
+void rnic_comp_report(struct rnic_qp *qp)
+{
+	struct rnic_sq *sq = &qp->sq;
+
+	while (sq->rep != sq->una)
+		if (!report(qp, RNIC_WC_SUCCESS))
+			return;
+	if (qp->state != RNIC_QPS_ERR && qp->state != RNIC_QPS_SQE)
+		return;
+	while (sq->rep != sq->head) {
+		if (!report(qp, (enum rnic_wc_status)sq->err_status))
+			return;
+		sq->err_status = RNIC_WC_WR_FLUSH_ERR;
+		sq->una = sq->assigned = sq->cur = sq->rep;
+		sq->cur_pkt = 0;
+	}
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The device: opening, what a step does, where a received packet goes. */
+#include "rnic/impl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "wire/bytes.h"
+#include "wire/icrc.h"
+
+/* Wait before a full wire is tried again, if nobody comes earlier. */
+#define WIRE_FULL_NS 10000
+
+static uint64_t random_default(void *ctx)
+{
+	uint64_t v;
+
+	(void)ctx;
+	/* 8 bytes are never interrupted nor short once the kernel's pool is ready. */
+	while (getrandom(&v, sizeof(v), 0) != (ssize_t)sizeof(v))
+		;
+	return v;
+}
+
+/* --- opening ------------------------------------------------------------------------------------ */
+
+#define DEFAULT(field, value)             \
+	do {                              \
+		if (!c->field)            \
+			c->field = value; \
+	} while (0)
+
+static int config_complete(struct rnic_config *c)
+{
+	DEFAULT(max_qp, 1024);
+	DEFAULT(max_mr, 65536);
+	DEFAULT(max_wr, 32768);
+	DEFAULT(max_cqe, 1u << 22);
+	DEFAULT(max_sge, RNIC_MAX_SGE);
+	DEFAULT(max_inline, 512);
+	DEFAULT(max_rd_atomic, 16);
+	DEFAULT(max_msg, 1u << 30);
+	DEFAULT(window, 256);
+	DEFAULT(read_chunk, c->window < 64 ? c->window : 64);
+	DEFAULT(burst, 16);
+	DEFAULT(random, random_default);
+	if (!c->gids || !c->ngids || c->ngids > 64)
+		return -EINVAL;
+	if (c->max_qp > 32768 || c->max_mr > 1u << 20 || c->max_wr > 65536 ||
+	    c->max_cqe > 1u << 22 || c->max_sge > RNIC_MAX_SGE || c->max_inline > 1024)
+		return -EINVAL;
+	if (c->max_rd_atomic > RNIC_MAX_RD || c->max_msg > 1u << 30 || c->window < 8 ||
+	    c->window > 65536 || c->read_chunk > c->window || c->burst > 256)
+		return -EINVAL;
+	return 0;
+}
+
+static void device_free(struct rnic *r)
+{
+	rnic_keys_free(&r->keys);
+	free(r->gids);
+	free(r->qps);
+	free(r->timers);
+	free(r);
+}
+
+int rnic_open(struct rnic **out, const struct rnic_config *cfg, struct rnic_wire *wire)
+{
+	struct rnic *r = calloc(1, sizeof(*r));
+	int rc;
+
+	if (!r)
+		return -ENOMEM;
+	r->cfg = *cfg;
+	r->wire = wire;
+	r->ready_tail = &r->ready_head;
+	rc = config_complete(&r->cfg);
+	if (rc)
+		goto fail;
+	rc = -ENOMEM;
+	/* 16 slots are not given out. */
+	r->qp_slots = rnic_pow2(r->cfg.max_qp + 16);
+	r->qps = calloc(r->qp_slots, sizeof(*r->qps));
+	r->timers = calloc(r->cfg.max_qp + 1, sizeof(*r->timers));
+	r->gids = calloc(r->cfg.ngids, sizeof(*r->gids));
+	if (!r->qps || !r->timers || !r->gids || rnic_keys_init(&r->keys, r->cfg.max_mr))
+		goto fail;
+	memcpy(r->gids, cfg->gids, r->cfg.ngids * sizeof(*r->gids));
+	r->cfg.gids = NULL;
+	*out = r;
+	return 0;
+fail:
+	device_free(r);
+	return rc;
+}
+
+int rnic_close(struct rnic *r)
+{
+	if (r->npd || r->ncq)
+		return -EBUSY;
+	device_free(r);
+	return 0;
+}
+
+const struct rnic_counters *rnic_counters(const struct rnic *r)
+{
+	return &r->ctr;
+}
+
+/* --- sending ------------------------------------------------------------------------------------ */
+
+int rnic_send(struct rnic_qp *qp, struct rnic_tx *tx, uint64_t now)
+{
+	struct rnic *r = qp->r;
+	int rc = r->wire->ops->send(r->wire, tx, now);
+
+	if (rc == -EAGAIN)
+		return rc;
+	/* Any other failure is a packet lost on the way. */
+	r->ctr.tx_packets++;
+	r->ctr.tx_bytes += tx->payload_len;
+	return 0;
+}
+
+int rnic_tx_flatten(const struct rnic_tx *tx, const struct wire_ip *ip, uint16_t dport,
+		    uint8_t *buf, size_t cap)
+{
+	struct wire_udp udp = { .sport = tx->sport, .dport = dport };
+	size_t pad = wire_pad(tx->payload_len), n = tx->hdr_len;
+	unsigned i;
+
+	if (cap < tx->hdr_len + tx->payload_len + pad + WIRE_ICRC_LEN)
+		return -ENOBUFS;
+	memcpy(buf, tx->hdr, tx->hdr_len);
+	for (i = 0; i < tx->nseg; i++) {
+		memcpy(buf + n, tx->seg[i].iov_base, tx->seg[i].iov_len);
+		n += tx->seg[i].iov_len;
+	}
+	memset(buf + n, 0, pad);
+	n += pad;
+	wire_put_le32(buf + n, wire_icrc(ip, &udp, buf, n));
+	return (int)(n + WIRE_ICRC_LEN);
+}
+
+/* One turn of a queue pair: packets sent, or -EAGAIN. */
+static int turn(struct rnic_qp *qp, uint64_t now, unsigned burst)
+{
+	unsigned n = 0;
+	int a = 0, b = 0;
+
+	while (n < burst) {
+		/* One of each kind in turn, so that neither starves the other. */
+		a = rnic_resp_send(qp, now);
+		b = a == -EAGAIN ? a : rnic_req_send(qp, now);
+		if (b == -EAGAIN)
+			return -EAGAIN;
+		if (a + b == 0)
+			break;
+		n += (unsigned)(a + b);
+	}
+	rnic_comp_report(qp);
+	if (qp->state == RNIC_QPS_ERR)
+		rnic_rq_flush(qp);
+	if (n >= burst)
+		rnic_kick(qp);
+	return (int)n;
+}
+
+uint64_t rnic_step(struct rnic *r, uint64_t now, unsigned budget)
+{
+	struct rnic_qp *qp;
+	unsigned i;
+	int n;
+
+	for (i = 0; i < RNIC_TIMERS_A_STEP && (qp = rnic_timer_due(r, now)) != NULL; i++)
+		rnic_comp_timer(qp, now);
+	while (budget && (qp = rnic_ready_take(r)) != NULL) {
+		n = turn(qp, now, budget < r->cfg.burst ? budget : r->cfg.burst);
+		if (n == -EAGAIN) {
+			uint64_t next = rnic_timer_next(r);
+
+			rnic_kick(qp);
+			return next < now + WIRE_FULL_NS ? next : now + WIRE_FULL_NS;
+		}
+		/* A turn without a packet costs one, too, so that a step is bounded. */
+		budget -= n > 0 ? ((unsigned)n < budget ? (unsigned)n : budget) : 1;
+	}
+	return r->ready_head ? now : rnic_timer_next(r);
+}
+
+/* --- receiving ---------------------------------------------------------------------------------- */
+
+static bool local(const struct rnic *r, const uint8_t gid[16])
+{
+	unsigned i;
+
+	for (i = 0; i < r->cfg.ngids; i++)
+		if (memcmp(r->gids[i], gid, 16) == 0)
+			return true;
+	return false;
+}
+
+/* Whether the packet comes from where the queue pair's packets come from. */
+static bool from_peer(const struct rnic_qp *qp, const struct rnic_rx *rx,
+		      const struct wire_roce *pkt)
+{
+	/* The top bit of a P_Key says full or limited member of the one partition there is. */
+	if ((pkt->bth.pkey & 0x7fff) != 0x7fff)
+		return false;
+	if (rnic_qp_datagram(qp))
+		return (pkt->bth.opcode & WIRE_TRANSPORT_MASK) == WIRE_UD &&
+		       local(qp->r, rx->ip.dst);
+	if ((pkt->bth.opcode & WIRE_TRANSPORT_MASK) != (rnic_qp_reliable(qp) ? WIRE_RC : WIRE_UC))
+		return false;
+	return memcmp(rx->ip.src, qp->attr.path.dst, 16) == 0 &&
+	       memcmp(rx->ip.dst, qp->attr.path.src, 16) == 0;
+}
+
+static bool receiving(const struct rnic_qp *qp, bool response)
+{
+	switch (qp->state) {
+	case RNIC_QPS_RTS:
+	case RNIC_QPS_SQD:
+		return true;
+	case RNIC_QPS_RTR:
+	case RNIC_QPS_SQE:
+		return !response;
+	default:
+		return false;
+	}
+}
+
+void rnic_receive(struct rnic *r, const struct rnic_rx *rx, uint64_t now)
+{
+	struct wire_roce pkt;
+	struct rnic_qp *qp;
+
+	if (wire_roce_decode(&pkt, rx->data, rx->len) || pkt.bth.tver) {
+		r->ctr.rx_malformed++;
+		return;
+	}
+	if (pkt.bth.opcode == WIRE_CNP) {
+		r->ctr.rx_cnp++;
+		return;
+	}
+	qp = rnic_qp_find(r, pkt.bth.dqpn);
+	if (!qp || qp->state == RNIC_QPS_RESET || qp->state == RNIC_QPS_INIT) {
+		r->ctr.rx_no_qp++;
+		return;
+	}
+	if (!from_peer(qp, rx, &pkt)) {
+		r->ctr.rx_wrong_peer++;
+		return;
+	}
+	if (!receiving(qp, pkt.flags & WIRE_F_RESPONSE)) {
+		r->ctr.rx_no_qp++;
+		return;
+	}
+	r->ctr.rx_packets++;
+	if (rnic_qp_datagram(qp))
+		rnic_ud_receive(qp, rx, &pkt);
+	else if (pkt.flags & WIRE_F_RESPONSE)
+		rnic_comp_receive(qp, &pkt, now);
+	else
+		rnic_resp_receive(qp, &pkt, now);
+}

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# The RoCE codecs and the software RNIC
+
+foreach(wire_test golden codec)
+	gpunet_unit_test(wire_${wire_test} wire_${wire_test}.c)
+endforeach()
+if(TARGET unit_wire_golden)
+	target_compile_definitions(unit_wire_golden PRIVATE
+		GPUNET_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
+		GPUNET_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+endif()
+
+foreach(rnic_test objects rc uc_ud hostile property)
+	gpunet_unit_test(rnic_${rnic_test} rnic_${rnic_test}.c rnic_rig.c)
+endforeach()

@@ -17,15 +17,9 @@
 
 #include "base/log.h"
 #include "base/sys.h"
-#include "platform/cpu/cpu.h"
+#include "platform/cpu/sched.h"
 
-/* Boost.Context's two routines; its library is C++ only in its headers. */
-struct cpu_jump {
-	void *context; /* of the one who jumped here */
-	void *data;
-};
-
-struct cpu_jump jump_fcontext(void *to, void *data);
+/* Boost.Context's other routine; see sched.h. */
 void *make_fcontext(void *stack_top, size_t size, void (*fn)(struct cpu_jump));
 
 #define QUANTUM_FIXED 64u /* yields a switch without a seed */
@@ -38,11 +32,6 @@ static _Thread_local uint32_t host_seen;
 static uint64_t fence_word;
 
 __thread const struct gpunet_cpu_thread *gpunet_cpu_self = &host.pub;
-
-CPU_SCHED static struct cpu_fiber *self(void)
-{
-	return (struct cpu_fiber *)(void *)gpunet_cpu_self;
-}
 
 /* ---- which fiber is next ------------------------------------------------------------------------------------------ */
 
@@ -58,35 +47,6 @@ CPU_SCHED static void set_move(struct cpu_set *to, struct cpu_set *from)
 		to->lanes[w] |= from->lanes[w];
 		from->lanes[w] = 0;
 	}
-}
-
-CPU_SCHED static uint32_t random_below(struct cpu_block *b, uint32_t n)
-{
-	/* xorshift64*; the high half is the good one. */
-	b->random ^= b->random >> 12;
-	b->random ^= b->random << 25;
-	b->random ^= b->random >> 27;
-	return (uint32_t)(((b->random * UINT64_C(2685821657736338717)) >> 32) * n >> 32);
-}
-
-/* Takes the first fiber of the set at or after thread `from`, or else the first of all. */
-CPU_SCHED static struct cpu_fiber *set_take(struct cpu_block *b, struct cpu_set *s, unsigned from)
-{
-	unsigned w = from / CPU_LANES;
-	uint32_t lanes = s->lanes[w] & (~UINT32_C(0) << (from % CPU_LANES));
-	uint32_t warps;
-	unsigned lane;
-
-	if (!lanes) {
-		warps = s->warps & (~UINT32_C(1) << w);
-		w = (unsigned)__builtin_ctz(warps ? warps : s->warps);
-		lanes = s->lanes[w];
-	}
-	lane = (unsigned)__builtin_ctz(lanes);
-	s->lanes[w] &= ~(1u << lane);
-	if (!s->lanes[w])
-		s->warps &= ~(1u << w);
-	return &b->warp[w]->fiber[lane];
 }
 
 /* Puts the fibers of `s` whose deadline has come into the next round, and lowers `earliest` to the others' deadlines. */
@@ -180,7 +140,7 @@ CPU_SCHED static void report_stuck(struct cpu_block *b)
 		at_barrier, at_warp, first ? first->index : 0, b->n_threads - b->live);
 }
 
-CPU_SCHED static struct cpu_fiber *pick(struct cpu_block *b)
+CPU_SCHED struct cpu_fiber *cpu_pick(struct cpu_block *b)
 {
 	while (!b->now.warps) {
 		if (!b->live)
@@ -190,54 +150,7 @@ CPU_SCHED static struct cpu_fiber *pick(struct cpu_block *b)
 			return &b->main;
 		}
 	}
-	return set_take(b, &b->now, b->seeded ? random_below(b, b->n_threads) : 0);
-}
-
-/* ---- the switch ---------------------------------------------------------------------------------------------------- */
-
-CPU_SCHED static void arrived_from(struct cpu_jump j, struct cpu_fiber *f)
-{
-	struct cpu_fiber *from = j.data;
-
-	from->context = j.context;
-#if CPU_ASAN
-	const void *stack;
-	size_t size;
-
-	__sanitizer_finish_switch_fiber(f->asan_stack, &stack, &size);
-	if (from == &f->block->main) {
-		from->stack = (void *)(uintptr_t)stack;
-		from->stack_size = size;
-	}
-#else
-	(void)f;
-#endif
-}
-
-/* `ends`: `from` never runs again. */
-CPU_SCHED static void switch_to(struct cpu_block *b, struct cpu_fiber *from, struct cpu_fiber *to,
-				int ends)
-{
-	__atomic_store_n(&b->current, to, __ATOMIC_RELEASE);
-	__atomic_store_n(&b->beat, b->beat + 1, __ATOMIC_RELAXED);
-	gpunet_cpu_self = &to->pub;
-#if CPU_ASAN
-	__sanitizer_start_switch_fiber(ends ? NULL : &from->asan_stack, to->stack, to->stack_size);
-#endif
-#if CPU_TSAN
-	__tsan_switch_to_fiber(to->tsan, __tsan_switch_to_fiber_no_sync);
-#endif
-	(void)ends;
-	arrived_from(jump_fcontext(to->context, from), from);
-}
-
-CPU_SCHED void cpu_suspend(struct cpu_block *b, struct cpu_fiber *f)
-{
-	struct cpu_fiber *to = pick(b);
-
-	if (to != f)
-		switch_to(b, f, to, 0);
-	f->at = CPU_RUNS;
+	return cpu_set_take(b, &b->now, b->seeded ? cpu_random_below(b, b->n_threads) : 0);
 }
 
 /* ---- the life of a block ------------------------------------------------------------------------------------------- */
@@ -267,15 +180,15 @@ CPU_SCHED static void fiber_ended(struct cpu_block *b, struct cpu_fiber *f)
 
 CPU_SCHED static void fiber_main(struct cpu_jump j)
 {
-	struct cpu_fiber *f = self();
+	struct cpu_fiber *f = cpu_self();
 	struct cpu_block *b = f->block;
 
-	arrived_from(j, f);
+	cpu_arrived_from(j, f);
 	cpu_tsan_acquire(&b->tag_start);
 	b->launch->entry(b->launch->args);
 	fiber_ended(b, f);
 	cpu_tsan_release(&b->tag_end);
-	switch_to(b, f, pick(b), 1);
+	cpu_switch(b, f, cpu_pick(b), 1);
 }
 
 /* Where the stack begins differs from lane to lane, else all would have their data in the same few sets of the cache. */
@@ -331,7 +244,7 @@ static void block_init(struct cpu_block *b)
 
 CPU_SCHED static void run(struct cpu_block *b)
 {
-	switch_to(b, &b->main, pick(b), 0);
+	cpu_switch(b, &b->main, cpu_pick(b), 0);
 	gpunet_cpu_self = &host.pub;
 }
 
@@ -367,15 +280,15 @@ void cpu_block_run(struct cpu_block *b)
 
 /* ---- what device code calls ---------------------------------------------------------------------------------------- */
 
-CPU_SCHED static void yield_now(struct cpu_block *b, struct cpu_fiber *f)
+CPU_HOT void yield_now(struct cpu_block *b, struct cpu_fiber *f)
 {
 	struct cpu_set *to = &b->later;
 
 	b->quantum = QUANTUM_FIXED;
 	if (b->seeded) {
-		b->quantum = 1 + random_below(b, QUANTUM_SEEDED);
+		b->quantum = 1 + cpu_random_below(b, QUANTUM_SEEDED);
 		/* At times twice in a round, so that fibers drift apart further than one round. */
-		if (random_below(b, 2))
+		if (cpu_random_below(b, 2))
 			to = &b->now;
 	}
 	b->spins++;
@@ -385,7 +298,7 @@ CPU_SCHED static void yield_now(struct cpu_block *b, struct cpu_fiber *f)
 
 CPU_SCHED void gpunet_cpu_yield(void)
 {
-	struct cpu_fiber *f = self();
+	struct cpu_fiber *f = cpu_self();
 	struct cpu_block *b = f->block;
 
 	if (b && !--b->quantum)
@@ -401,7 +314,7 @@ CPU_SCHED static void host_wait(uint64_t deadline_ns)
 	host_seen = cpu_events();
 }
 
-CPU_SCHED static void sleep_until(struct cpu_block *b, struct cpu_fiber *f, uint64_t deadline)
+CPU_HOT void sleep_until(struct cpu_block *b, struct cpu_fiber *f, uint64_t deadline)
 {
 	f->deadline = deadline;
 	if (deadline < b->earliest)
@@ -412,7 +325,7 @@ CPU_SCHED static void sleep_until(struct cpu_block *b, struct cpu_fiber *f, uint
 
 CPU_SCHED void gpunet_cpu_wait(uint64_t deadline_ns)
 {
-	struct cpu_fiber *f = self();
+	struct cpu_fiber *f = cpu_self();
 	struct cpu_block *b = f->block;
 
 	if (!deadline_ns)
@@ -434,7 +347,7 @@ CPU_SCHED void gpunet_cpu_wait(uint64_t deadline_ns)
 
 CPU_SCHED void gpunet_cpu_nanosleep(unsigned ns)
 {
-	struct cpu_fiber *f = self();
+	struct cpu_fiber *f = cpu_self();
 	struct cpu_block *b = f->block;
 
 	if (!b) {
@@ -456,7 +369,7 @@ CPU_SCHED uint64_t gpunet_cpu_time_ns(void)
 
 CPU_SCHED int gpunet_cpu_barrier(enum gpunet_cpu_vote vote, int predicate)
 {
-	struct cpu_fiber *f = self();
+	struct cpu_fiber *f = cpu_self();
 	struct cpu_block *b = f->block;
 	char *tag;
 
@@ -489,7 +402,7 @@ void gpunet_cpu_fence(void)
 
 void gpunet_cpu_fence_block(void)
 {
-	struct cpu_block *b = self()->block;
+	struct cpu_block *b = cpu_self()->block;
 
 	if (b)
 		__atomic_fetch_add(&b->fence, 1, __ATOMIC_SEQ_CST);

@@ -4,7 +4,7 @@
  *
  *   dev.c    the platform table: open, close, memory
  *   launch.c queue of kernels, workers, the life of a block
- *   block.c  a block's scheduler: switches, waits, barriers
+ *   block.c  a block's scheduler: rounds, waits, barriers; sched.h has the switch
  *   warp.c   operations of a warp's lanes
  *   event.c  the event counter that sleeping blocks wait on
  *   stack.c  the pool of warps: fibers and their stacks
@@ -61,23 +61,28 @@ struct cpu_warp;
 /* Where a fiber is; for reports. */
 enum cpu_at { CPU_RUNS, CPU_WAITS, CPU_SLEEPS, CPU_AT_BARRIER, CPU_AT_WARP, CPU_ENDED };
 
+/* What a switch touches comes first and fills one line of the cache. */
 struct cpu_fiber {
 	struct gpunet_cpu_thread pub; /* first: gpunet_cpu_self points to it */
 	struct cpu_block *block;      /* NULL: not in a kernel */
-	struct cpu_warp *warp;
-	void *context;      /* where it continues; valid while it does not run */
-	uint64_t deadline;  /* of a wait or sleep; UINT64_MAX: none */
-	uint64_t value;     /* what it brings to a warp operation, then what it takes from it */
-	unsigned lane_read; /* shuffle: whose value it takes */
-	unsigned index;     /* linear thread number */
-	uint32_t seen;      /* event count when its last wait returned */
+	void *context;                /* where it continues; valid while it does not run */
+	unsigned index;               /* linear thread number */
 	enum cpu_at at;
+	uint32_t seen;      /* event count when its last wait returned */
+	unsigned lane_read; /* shuffle: whose value it takes */
+	uint64_t value;     /* what it brings to a warp operation, then what it takes from it */
+	uint64_t deadline;  /* of a wait or sleep; UINT64_MAX: none */
+	struct cpu_warp *warp;
 	void *stack; /* lowest address */
 	size_t stack_size;
-	void *tsan;           /* TSan's idea of the fiber */
+	void *tsan;           /* TSan's idea of the fiber, kept for the next block (see stack.c) */
 	void *asan_stack;     /* ASan's fake stack while it does not run */
 	char tag_in, tag_out; /* TSan: addresses that stand for meetings of the warp */
+	char pad[14];
 };
+
+_Static_assert(offsetof(struct cpu_fiber, deadline) == 64, "the switch's line");
+_Static_assert(sizeof(struct cpu_fiber) == 128, "lines of their own");
 
 enum cpu_warp_op { CPU_SYNCWARP, CPU_VOTE, CPU_SHUFFLE };
 
@@ -88,18 +93,17 @@ struct cpu_group {
 	enum cpu_warp_op op;
 };
 
-/* A warp's fibers with their stacks; what the pool holds. */
+/* A warp's fibers with their stacks; what the pool holds. Lies at the beginning of the stacks' mapping. */
 struct cpu_warp {
-	struct cpu_warp *next;     /* in the pool's free list */
-	struct cpu_warp *next_all; /* in the pool's list of all */
-	void *map;
+	struct cpu_fiber fiber[CPU_LANES]; /* first, so that each has its own lines */
+	struct cpu_warp *next;             /* in the pool's free list */
+	struct cpu_warp *next_all;         /* in the pool's list of all */
 	size_t map_size;
 	unsigned ready;  /* stacks that have their guard page */
 	uint32_t exists; /* lanes of this block */
 	uint32_t live;   /* of these, lanes that have not ended */
 	unsigned n_groups;
 	struct cpu_group group[CPU_LANES];
-	struct cpu_fiber fiber[CPU_LANES];
 };
 
 /* A set of a block's fibers: a word a warp, and a word that says which of these are not 0. */
@@ -219,8 +223,6 @@ void cpu_fault(struct cpu_block *b, int err, const char *fmt, ...)
 
 /* block.c */
 void cpu_block_run(struct cpu_block *b);
-void cpu_suspend(struct cpu_block *b,
-		 struct cpu_fiber *f); /* until it is put into `now` or `later` */
 
 /* warp.c */
 void cpu_warp_lane_ended(struct cpu_fiber *f);
@@ -241,16 +243,5 @@ void cpu_fibers_end(struct cpu_block *b);
 /* watch.c */
 uint64_t cpu_watch_default(void);
 void *cpu_watch_main(void *dev);
-
-static inline void cpu_set_add(struct cpu_set *s, const struct cpu_fiber *f)
-	__attribute__((always_inline));
-
-static inline void cpu_set_add(struct cpu_set *s, const struct cpu_fiber *f)
-{
-	unsigned w = f->index / CPU_LANES;
-
-	s->lanes[w] |= 1u << (f->index % CPU_LANES);
-	s->warps |= 1u << w;
-}
 
 #endif

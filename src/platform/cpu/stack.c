@@ -20,24 +20,26 @@ static size_t page_size(void)
 	return (size_t)sysconf(_SC_PAGESIZE);
 }
 
+/* The bytes before the stacks. */
+static size_t head_size(void)
+{
+	return (sizeof(struct cpu_warp) + page_size() - 1) & ~(page_size() - 1);
+}
+
 static struct cpu_warp *warp_new(struct cpu_dev *dev)
 {
 	size_t stride = dev->stack_size + page_size();
-	struct cpu_warp *w = sys.alloc(sizeof(*w));
+	size_t size = head_size() + stride * CPU_LANES;
+	struct cpu_warp *w = sys.map(size);
 	unsigned i;
 
 	if (!w)
 		return NULL;
-	w->map_size = stride * CPU_LANES;
-	w->map = sys.map(w->map_size);
-	if (!w->map) {
-		sys.free(w);
-		return NULL;
-	}
+	w->map_size = size;
 	for (i = 0; i < CPU_LANES; i++) {
 		w->fiber[i].warp = w;
 		w->fiber[i].pub.lane = i;
-		w->fiber[i].stack = (char *)w->map + i * stride + page_size();
+		w->fiber[i].stack = (char *)w + head_size() + i * stride + page_size();
 		w->fiber[i].stack_size = dev->stack_size;
 	}
 	return w;
@@ -121,8 +123,7 @@ void cpu_fibers_end(struct cpu_block *b)
 static void warp_free(struct cpu_warp *w)
 {
 	warp_forget(w);
-	sys.unmap(w->map, w->map_size);
-	sys.free(w);
+	sys.unmap(w, w->map_size);
 }
 
 /* Gives the first `lanes` stacks their guard pages. Harmless while a block runs on the warp: it uses other pages. */

@@ -10,7 +10,7 @@
  */
 #include <errno.h>
 
-#include "platform/cpu/cpu.h"
+#include "platform/cpu/sched.h"
 
 #define UNDEFINED \
 	UINT64_C(0xdeadbeefdeadbeef) /* what a shuffle reads from a lane that is not there */
@@ -84,7 +84,7 @@ CPU_SCHED static void group_check(struct cpu_warp *w, struct cpu_group *g)
 	*g = w->group[--w->n_groups];
 }
 
-CPU_SCHED static void meet(struct cpu_fiber *f, uint32_t mask, enum cpu_warp_op op)
+CPU_HOT void meet(struct cpu_fiber *f, uint32_t mask, enum cpu_warp_op op)
 {
 	struct cpu_warp *w = f->warp;
 	struct cpu_block *b = f->block;
@@ -130,14 +130,9 @@ CPU_SCHED void cpu_warp_lane_ended(struct cpu_fiber *f)
 	}
 }
 
-CPU_SCHED static struct cpu_fiber *caller(void)
-{
-	return (struct cpu_fiber *)(void *)gpunet_cpu_self;
-}
-
 CPU_SCHED void gpunet_cpu_syncwarp(unsigned mask)
 {
-	struct cpu_fiber *f = caller();
+	struct cpu_fiber *f = cpu_self();
 
 	if (!f->block)
 		return;
@@ -148,7 +143,7 @@ CPU_SCHED void gpunet_cpu_syncwarp(unsigned mask)
 
 CPU_SCHED unsigned gpunet_cpu_vote(enum gpunet_cpu_vote vote, unsigned mask, int predicate)
 {
-	struct cpu_fiber *f = caller();
+	struct cpu_fiber *f = cpu_self();
 	uint32_t ballot = (uint32_t)predicate, lanes = 1;
 
 	if (f->block) {
@@ -169,7 +164,7 @@ CPU_SCHED unsigned gpunet_cpu_vote(enum gpunet_cpu_vote vote, unsigned mask, int
 
 CPU_SCHED uint64_t gpunet_cpu_shuffle(unsigned mask, uint64_t value, unsigned lane)
 {
-	struct cpu_fiber *f = caller();
+	struct cpu_fiber *f = cpu_self();
 
 	if (!f->block)
 		return value;

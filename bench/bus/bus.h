@@ -93,6 +93,9 @@ static inline uint64_t *bus_cell(const struct bus *b, enum bus_cell c)
 /* Clears the cells before a kernel. */
 void bus_begin(struct bus *b);
 
+/* Whether the kernel before could be launched; says why not. */
+int bus_launched(const char *name);
+
 /* The CPU waits for *p == v. 0, or -1 after the limit: the kernel is then told to stop. */
 int bus_wait(struct bus *b, const uint64_t *p, uint64_t v);
 

@@ -43,8 +43,8 @@ static double once(struct bus *b, const struct bus_timer *t, launch_fn *launch,
 	cudaEventRecord(t->from, b->stream);
 	launch(*a, s.blocks, s.threads, b->stream);
 	cudaEventRecord(t->to, b->stream);
-	if (bus_end(b, "copies", 1) || cudaEventElapsedTime(&ms, t->from, t->to) != cudaSuccess ||
-	    ms <= 0)
+	if (bus_end(b, "copies", bus_launched("copies")) ||
+	    cudaEventElapsedTime(&ms, t->from, t->to) != cudaSuccess || ms <= 0)
 		return 0;
 	return (double)a->piece * a->pieces / ((double)ms * 1e6);
 }

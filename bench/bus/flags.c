@@ -73,10 +73,11 @@ static void measure(struct bus *b, int form, double *us)
 {
 	struct flag_args a = { b->cells, ROUNDS / b->scale + WARM, form };
 	uint64_t i, start;
-	int ok = 1;
+	int ok;
 
 	bus_begin(b);
 	flag_kernel<<<1, 1, 0, b->stream>>>(a);
+	ok = bus_launched("flags");
 	for (i = 1; ok && i <= a.rounds; i++) {
 		start = bus_now();
 		bus_store(bus_cell(b, BUS_PING), i);

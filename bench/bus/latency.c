@@ -10,8 +10,8 @@
 #include <stdlib.h>
 
 #define SAMPLES 200u
-#define CHAIN 32u   /* accesses in a sample, each one's address from the one before */
-#define WORDS 4096u /* words apart, so that no load finds the line of the one before */
+#define CHAIN 32u        /* accesses in a sample, each one's address from the one before */
+#define WORDS (1u << 20) /* no address twice in a run: what a load finds in no cache */
 
 enum access {
 	LOAD_WEAK,
@@ -130,7 +130,7 @@ GNET_KERNEL(access_kernel, struct access_args, a)
 
 static void accesses(struct bus *b)
 {
-	uint64_t *clocks = (uint64_t *)(b->host + (1u << 20));
+	uint64_t *clocks = (uint64_t *)(b->host + (16u << 20));
 	struct access_args a = { (uint64_t *)b->host, (uint64_t *)b->gpu, clocks, 0 };
 	double ns[SAMPLES];
 	unsigned i;
@@ -142,7 +142,7 @@ static void accesses(struct bus *b)
 		cudaMemset(b->gpu, 0, WORDS * sizeof(uint64_t));
 		cudaDeviceSynchronize();
 		access_kernel<<<1, 1, 0, b->stream>>>(a);
-		if (bus_end(b, "latency", 1) || !clocks[SAMPLES])
+		if (bus_end(b, "latency", bus_launched("latency")) || !clocks[SAMPLES])
 			continue;
 		for (i = 0; i < SAMPLES; i++)
 			ns[i] = (double)clocks[i] / CHAIN * (double)clocks[SAMPLES + 1u] /
@@ -192,7 +192,7 @@ static void reservations(struct bus *b)
 		cudaMemset(b->gpu, 0, sizeof(uint64_t));
 		cudaDeviceSynchronize();
 		reserve_kernel<<<blocks[i], 1, 0, b->stream>>>(a);
-		if (bus_end(b, "latency", 1))
+		if (bus_end(b, "latency", bus_launched("latency")))
 			continue;
 		taken = 0;
 		cudaMemcpy(&taken, b->gpu, sizeof(taken), cudaMemcpyDefault);

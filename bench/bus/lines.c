@@ -96,8 +96,10 @@ void bus_lines(struct bus *b)
 	bus_begin(b);
 	for (k = 0; k < 1024 + ENTRIES * CELLS; k++)
 		line[k] = 0; /* tag 0 is nobody's */
-	if (ok)
+	if (ok) {
 		line_kernel<<<1, 32, 0, b->stream>>>(a);
+		ok = bus_launched("lines");
+	}
 	for (i = 1; ok && i <= a.rounds; i++) {
 		start = bus_now();
 		for (k = 0; k < CELLS; k++)

@@ -68,12 +68,13 @@ static void mp_in(struct bus *b, const char *form, int mutant)
 	unsigned k;
 	char extra[96];
 	double one;
-	int ok = 1;
+	int ok;
 
 	bus_begin(b);
 	for (k = 0; k < 3u * FAR; k++)
 		w[k] = 0;
 	mp_in_kernel<<<1, LANES, 0, b->stream>>>(a);
+	ok = bus_launched("litmus");
 	for (i = 1; ok && i <= a.rounds; i++) {
 		for (k = 0; k < LANES; k++) {
 			__atomic_store_n(DATA(w, k), i, __ATOMIC_RELAXED);
@@ -142,12 +143,13 @@ static void mp_out(struct bus *b, const char *form, int mutant)
 	unsigned k;
 	char extra[96];
 	double one;
-	int ok = 1;
+	int ok;
 
 	bus_begin(b);
 	for (k = 0; k < 3u * FAR; k++)
 		w[k] = 0;
 	mp_out_kernel<<<1, LANES, 0, b->stream>>>(a);
+	ok = bus_launched("litmus");
 	for (i = 1; ok && i <= a.rounds; i++) {
 		ok = !mp_look(b, w, i, &wrong);
 		bus_store(bus_cell(b, BUS_PING), i);
@@ -197,12 +199,13 @@ static void mp_block(struct bus *b, const char *form, int mutant)
 	unsigned k;
 	char extra[96];
 	double one;
-	int ok = 1;
+	int ok;
 
 	bus_begin(b);
 	for (k = 0; k < 3u * FAR; k++)
 		w[k] = 0;
 	mp_block_kernel<<<1, BLOCK, 0, b->stream>>>(a);
+	ok = bus_launched("litmus");
 	for (i = 1; ok && i <= a.rounds; i++) {
 		ok = !bus_wait(b, w, i);
 		for (k = 0; ok && k < BLOCK; k++) {
@@ -276,7 +279,7 @@ static void sb(struct bus *b, const char *form, int mutant)
 {
 	uint64_t *w = (uint64_t *)b->host, i, outcome[4] = { 0, 0, 0, 0 };
 	struct litmus_args a = { b->cells, w, INSTANCES / LANES / b->scale, mutant };
-	int saw[LANES], ok = 1;
+	int saw[LANES], ok;
 	unsigned k;
 	char extra[192];
 	double one;
@@ -285,6 +288,7 @@ static void sb(struct bus *b, const char *form, int mutant)
 	for (k = 0; k < 3u * FAR; k++)
 		w[k] = 0;
 	sb_kernel<<<1, LANES, 0, b->stream>>>(a);
+	ok = bus_launched("litmus");
 	for (i = 1; ok && i <= a.rounds; i++) {
 		bus_store(bus_cell(b, BUS_PING), i);
 		sb_cpu(w, i, saw);

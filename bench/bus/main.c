@@ -37,6 +37,16 @@ void bus_begin(struct bus *b)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
+int bus_launched(const char *name)
+{
+	const cudaError_t err = cudaGetLastError();
+
+	if (err != cudaSuccess)
+		fprintf(stderr, "bench-bus: %s: cannot launch: %s\n", name,
+			cudaGetErrorString(err));
+	return err == cudaSuccess;
+}
+
 int bus_wait(struct bus *b, const uint64_t *p, uint64_t v)
 {
 	uint64_t end = 0;

@@ -67,6 +67,7 @@ static void measure(struct bus *b, unsigned size, unsigned rounds, double *us)
 	if (ok) {
 		memset(out, 0, RING);
 		ring_kernel<<<1, THREADS, 0, b->stream>>>(a);
+		ok = bus_launched("rings");
 	}
 	for (i = 0; ok && i < a.rounds; i++) {
 		memset(sent, (int)(i * 7 + 1), size);

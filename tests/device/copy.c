@@ -202,16 +202,26 @@ int main(void)
 
 #else
 
+/* ThreadSanitizer makes every byte thirty times as dear. */
+#if defined(__SANITIZE_THREAD__)
+#define STEP 31u
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define STEP 31u
+#endif
+#endif
+#ifndef STEP
+#define STEP 1u
+#endif
+
 static unsigned long long run(const struct one_copy *c, unsigned nthreads)
 {
-	unsigned tid, bad = 0;
+	unsigned tid;
 
 	fill(c, 0, 1);
 	for (tid = 0; tid < nthreads; tid++)
 		copy(c, tid, nthreads);
-	for (tid = 0; tid < nthreads; tid++)
-		bad += wrong(c, tid, nthreads);
-	return bad;
+	return wrong(c, 0, 1);
 }
 
 static int run_all(struct one_copy c, unsigned nthreads)
@@ -221,10 +231,11 @@ static int run_all(struct one_copy c, unsigned nthreads)
 
 	for (c.dst_off = 0; c.dst_off < 16; c.dst_off++) {
 		for (c.src_off = 0; c.src_off < 16; c.src_off++) {
-			for (c.n = 0; c.n <= SMALL; c.n++, cases++)
+			for (c.n = (c.dst_off + c.src_off) % STEP; c.n <= SMALL;
+			     c.n += STEP, cases++)
 				bad += run(&c, nthreads);
 			for (k = (c.dst_off + c.src_off) % 16u; (c.n = big_size(k)) != 0;
-			     k += 16, cases++)
+			     k += 15u + STEP, cases++)
 				bad += run(&c, nthreads);
 		}
 	}

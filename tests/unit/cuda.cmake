@@ -17,6 +17,7 @@ if(GPUNET_CMOCKA)
 	gpunet_unit_test(cuda_abi cuda_abi.c)
 	gpunet_unit_test(cuda_load cuda_load.c)
 	gpunet_unit_test(cuda_device cuda_device.c)
+	gpunet_unit_test(cuda_copy cuda_copy.c)
 	foreach(test unit_cuda_load unit_cuda_device)
 		target_compile_definitions(${test} PRIVATE
 			STUB="$<TARGET_FILE:cuda_stub>"

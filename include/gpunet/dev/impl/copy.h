@@ -145,23 +145,56 @@ GNET_DEV void gnet__copy_warps(gnet__word *dst, const gnet__word *src, unsigned 
 	}
 }
 
-/* The same by fewer threads than a warp has, each for itself. */
+/*
+ * The same by fewer threads than a warp has, each for itself: runs of four words, of which the last
+ * may need the first of the next run.
+ */
 GNET_DEV void gnet__copy_words(gnet__word *dst, const gnet__word *src, unsigned words,
 			       unsigned skew, unsigned tid, unsigned nthreads)
 {
-	unsigned i;
+	const unsigned loads = words + (skew ? 1u : 0u);
+	const gnet__word none = { 0, 0, 0, 0 };
+	gnet__word w[5];
+	unsigned at, u;
 
-	for (i = tid; i < words; i += nthreads)
-		dst[i] = skew ? gnet__join(src[i], src[i + 1u], skew) : src[i];
+	for (at = tid * 4u; at < words; at += nthreads * 4u) {
+		GNET__UNROLL
+		for (u = 0; u < 5u; u++) {
+			w[u] = none;
+			if (at + u < loads)
+				w[u] = src[at + u];
+		}
+		GNET__UNROLL
+		for (u = 0; u < 4u; u++)
+			if (at + u < words)
+				dst[at + u] = skew ? gnet__join(w[u], w[u + 1u], skew) : w[u];
+	}
 }
 
-GNET_DEV void gnet__copy_bytes(unsigned char *dst, const unsigned char *src, size_t n, unsigned tid,
-			       unsigned nthreads)
+/* Sixteen bytes of a thread are on their way at once: few threads wait few times. */
+GNET_DEV void gnet__copy_bytes(unsigned char *dst, const unsigned char *src, unsigned n,
+			       unsigned tid, unsigned nthreads)
 {
-	size_t i;
+	unsigned char v[16];
+	unsigned at, u;
 
-	for (i = tid; i < n; i += nthreads)
-		dst[i] = src[i];
+	if (n <= nthreads) {
+		if (tid < n)
+			dst[tid] = src[tid];
+		return;
+	}
+	for (at = tid; at < n; at += nthreads * 16u) {
+		GNET__UNROLL
+		for (u = 0; u < 16u; u++) {
+			v[u] = 0;
+			if (at + u * nthreads < n)
+				v[u] = src[at + u * nthreads];
+		}
+		GNET__UNROLL
+		for (u = 0; u < 16u; u++)
+			if (at + u * nthreads < n)
+				dst[at + u * nthreads] = v[u];
+	}
 }
 
 /*
@@ -173,49 +206,47 @@ GNET_DEV void gnet__copy_any(void *dst, const void *src, size_t n, int out, unsi
 {
 	unsigned char *d = (unsigned char *)dst;
 	const unsigned char *s = (const unsigned char *)src;
+	const gnet__word *src_words;
+	gnet__word *dst_words;
 	unsigned head, skew, edges, phase;
-	unsigned char edge0 = 0, edge1 = 0;
-	size_t words, tail_at, e;
+	unsigned char byte0 = 0, byte1 = 0;
+	unsigned words, tail_at, edge0, edge1;
 
 	/* One turn, or too little for a word to be sure of. */
 	if (n <= nthreads || n < 64u) {
-		gnet__copy_bytes(d, s, n, tid, nthreads);
+		gnet__copy_bytes(d, s, (unsigned)n, tid, nthreads);
 		return;
 	}
 	head = (unsigned)(0u - (uintptr_t)d) & 15u;
 	skew = (unsigned)((uintptr_t)s + head) & 15u;
 	if (head < skew)
 		head += 16u; /* the word of src that holds byte `head` begins before src */
-	words = (n - head + skew) / 16u - (skew ? 1u : 0u);
+	words = ((unsigned)n - head + skew) / 16u - (skew ? 1u : 0u);
 	tail_at = head + words * 16u;
-	edges = head + (unsigned)(n - tail_at); /* at most 60 */
+	edges = head + (unsigned)n - tail_at; /* at most 60 */
 
-	/*
-	 * Byte e of the edges, of two at most from 30 threads up: on their way while the words are.
-	 */
-	e = tid;
-	if (e < edges)
-		edge0 = s[e < head ? e : e - head + tail_at];
-	e += nthreads;
-	if (e < edges)
-		edge1 = s[e < head ? e : e - head + tail_at];
+	src_words = (const gnet__word *)(s + head - skew);
+	dst_words = (gnet__word *)(d + head);
+	if (nthreads < 32u) {
+		gnet__copy_bytes(d, s, head, tid, nthreads);
+		gnet__copy_bytes(d + tail_at, s + tail_at, (unsigned)n - tail_at, tid, nthreads);
+		gnet__copy_words(dst_words, src_words, words, skew, tid, nthreads);
+		return;
+	}
 
+	/* The bytes of the edges, two a thread at most, are on their way while the words are. */
+	edge0 = tid < head ? tid : tid - head + tail_at;
+	edge1 = tid + nthreads < head ? tid + nthreads : tid + nthreads - head + tail_at;
+	if (tid < edges)
+		byte0 = s[edge0];
+	if (tid + nthreads < edges)
+		byte1 = s[edge1];
 	phase = (unsigned)((out ? (uintptr_t)d : (uintptr_t)s - skew) + head) / 16u & 7u;
-	if (nthreads >= 32u)
-		gnet__copy_warps((gnet__word *)(d + head), (const gnet__word *)(s + head - skew),
-				 (unsigned)words, phase, skew, tid, nthreads);
-	else
-		gnet__copy_words((gnet__word *)(d + head), (const gnet__word *)(s + head - skew),
-				 (unsigned)words, skew, tid, nthreads);
-
-	e = tid;
-	if (e < edges)
-		d[e < head ? e : e - head + tail_at] = edge0;
-	e += nthreads;
-	if (e < edges)
-		d[e < head ? e : e - head + tail_at] = edge1;
-	for (e += nthreads; e < edges; e += nthreads)
-		d[e < head ? e : e - head + tail_at] = s[e < head ? e : e - head + tail_at];
+	gnet__copy_warps(dst_words, src_words, words, phase, skew, tid, nthreads);
+	if (tid < edges)
+		d[edge0] = byte0;
+	if (tid + nthreads < edges)
+		d[edge1] = byte1;
 }
 
 #else

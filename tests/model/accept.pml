@@ -2,7 +2,8 @@
 /*
  * Accept ring and the listener's close: a ring of two cells with two lap tags, four connections on three slots, two blocks that
  * claim, give each connection a look and close it, and one that closes the listener at some time. An accepted socket's
- * record is one word, which says whose it is. Both blocks' stores to host memory share a buffer: they take turns by a lock, so stores
+ * record is one word, which says whose it is. A block enters the listener and takes its receive side in one atomic; who waits for the
+ * side is no user. Both blocks' stores to host memory share a buffer: they take turns by a lock, so stores
  * to one word keep their order.
  *
  * Checked: each connection is claimed once, with its own record, or dropped once at the listener's close; nobody waits for ever.
@@ -13,8 +14,9 @@
  * MUTANT A_RELAXED: the cell is stored without release
  * MUTANT A_NO_ACQUIRE: the record may be loaded before the cell
  * MUTANT A_EARLY_HEAD: the head is published before the descriptor is loaded
- * MUTANT A_NO_LOCK: blocks claim without the lock
- * MUTANT A_BLIND_HOLDER: the lock's holder does not look at life
+ * MUTANT A_NO_SIDE: blocks claim without the receive side
+ * MUTANT A_ENTER_LATE: the side is taken first, and the block counted as a user afterwards
+ * MUTANT A_BLIND_HOLDER: the side's holder does not look at life
  * MUTANT A_DROP_ALL: at the listener's close the proxy drops all that it posted
  * MUTANT A_DROP_NONE: it drops none
  * MUTANT A_CLOSE_EARLY: the listener's CLOSE does not wait for its users
@@ -46,23 +48,23 @@ active proctype bus_k() { BUS(k) }
 
 /* device memory */
 byte rx_head;
-bit rx_lock, closing;
+bit held, closing; /* life: the receive side, the mark, the users */
+byte users;
 bit stop;
-byte users = 2;
 
 byte claimed[CONNS], dropped[CONNS]; /* what came of the connections */
 
-inline lock(ok)
-{
-#ifdef M_A_NO_LOCK
-	ok = 1
+#ifdef M_A_NO_SIDE
+#define FREE true
 #else
-	if
-	:: d_step { !rx_lock -> rx_lock = 1 }; ok = 1
-	:: closing || stop
-	fi
+#define FREE !held
 #endif
-}
+#ifdef M_A_ENTER_LATE
+#define ENTER d_step { !closing && FREE -> held = 1 }; users++
+#else
+#define ENTER d_step { !closing && FREE -> held = 1; users++ }
+#endif
+#define LEAVE d_step { held = 0; users-- };
 
 #ifdef M_A_BLIND_HOLDER
 #define GIVES_UP stop
@@ -80,7 +82,10 @@ inline lock(ok)
 	:: closing || stop -> break \
 	:: else -> \
 		ok = 0; \
-		lock(ok); \
+		if \
+		:: ENTER; ok = 1 \
+		:: closing || stop \
+		fi; \
 		if \
 		:: ok -> \
 			pos = rx_head; \
@@ -89,20 +94,20 @@ inline lock(ok)
 			:: atomic { mem[CELL(pos)] % 4 == TAG(pos) -> cell = mem[CELL(pos)] }; \
 				PUBLISH_EARLY \
 				rx_head = pos + 1; \
-				PUBLISH \
-				UNLOCK \
 				c = cell / 4; \
 				slot = c % SLOTS; \
 				d_step { claimed[c]++; assert(claimed[c] + dropped[c] == 1) }; \
+				PUBLISH \
+				LEAVE \
 				LOOK \
 				store_release(k, CLOSED(slot), c + 1) \
-			:: GIVES_UP -> UNLOCK \
+			:: GIVES_UP -> LEAVE \
 			fi \
 		:: else \
 		fi; \
 		atomic { pos = 0; c = 0; slot = 0; cell = 0; ok = 0 } \
 	od; \
-	atomic { ok = 0; users-- }
+	ok = 0
 
 #ifdef M_A_NO_ACQUIRE
 #define EARLY_LOOK d_step { cell = mem[RECORD(pos % SLOTS)] ; early[0] = (cell == pos + 1); cell = 0 };
@@ -117,11 +122,6 @@ inline lock(ok)
 #else
 #define PUBLISH_EARLY
 #define PUBLISH store_release(k, HEAD, pos + 1);
-#endif
-#ifdef M_A_NO_LOCK
-#define UNLOCK
-#else
-#define UNLOCK rx_lock = 0;
 #endif
 
 active proctype claimer0() { CLAIMER }

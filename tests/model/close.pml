@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Close: one slot, used by a first socket (generation 1), then perhaps by a second one. A user connects it, to an address that
- * may never answer, or waits for bytes and has published a head before. Two blocks close it at once. Another block asks for
- * a socket and gets the slot if it is free by then. The queue is a sequence of words (queue.pml is about it).
+ * may never answer, or takes its receive side, publishes a head and waits for bytes. Another waits for that side and is no
+ * user meanwhile. Two blocks close the socket at once. Another block asks for a socket and gets the slot if it is free by then. The queue is a sequence of words (queue.pml is about it).
  *
  * A read-modify-write of `life` orders for the device, not for the proxy: it leaves the stores to host memory where they
  * are, and only a release at system scope (CLOSE) waits for those of all who have left before.
@@ -15,6 +15,7 @@
  * MUTANT C_NO_MARK: life is not marked
  * MUTANT C_TWO_CLOSERS: a second gclose goes on though the mark is set
  * MUTANT C_BLIND_WAITER: a waiter does not look at life
+ * MUTANT C_STALE_WAITER: who waits for the side does not look at the generation
  * MUTANT C_NO_CANCEL: no CANCEL is submitted
  * MUTANT C_CANCEL_FORGOTTEN: CANCEL ends a pending CONNECT, but not one that comes later
  * MUTANT C_NO_WAIT: CLOSE is submitted while there are users
@@ -34,11 +35,12 @@
 #define GEN_OF(e) (((e) >> 3) & 3)
 #define WHO_OF(e) ((e) >> 5)
 
-/* generation, closing, users */
+/* generation, receive side held, closing, users */
 #define CLOSING 8
+#define HELD 16
 #define USERS_OF(l) ((l) & 7)
-#define GEN_IN(l) ((l) >> 4)
-#define LIFE(gen, users) (16 * (gen) + (users))
+#define GEN_IN(l) ((l) >> 5)
+#define LIFE(gen, users) (32 * (gen) + (users))
 
 #define QUEUE 7
 #define LIFE_WORD QUEUE
@@ -56,6 +58,7 @@
 buffer p, user, closer0, closer1, opener;
 byte qtail;
 bit stop;
+byte refused; /* closers that got -EBADF */
 
 active proctype bus_p() { BUS(p) }
 active proctype bus_user() { BUS(user) }
@@ -89,25 +92,26 @@ inline submit(b, e, rel)
 #define MAY_ENTER(gen) (GEN_IN(mem[LIFE_WORD]) == gen && !(mem[LIFE_WORD] & CLOSING))
 #endif
 
-inline enter(gen, in)
+/* side: HELD or 0; a side that is held is not waited for here */
+inline enter(gen, side, in)
 {
 #ifdef M_C_ENTER_NO_CAS
-	in = MAY_ENTER(gen);
+	in = MAY_ENTER(gen) && !(mem[LIFE_WORD] & side);
 	if
-	:: in -> mem[LIFE_WORD] = mem[LIFE_WORD] + 1
+	:: in -> mem[LIFE_WORD] = (mem[LIFE_WORD] + 1) | side
 	:: else
 	fi
 #else
 	d_step {
-		in = MAY_ENTER(gen);
-		mem[LIFE_WORD] = mem[LIFE_WORD] + in
+		in = MAY_ENTER(gen) && !(mem[LIFE_WORD] & side);
+		mem[LIFE_WORD] = (mem[LIFE_WORD] + in) | (side * in)
 	}
 #endif
 }
 
-inline leave()
+inline leave(side)
 {
-	mem[LIFE_WORD] = mem[LIFE_WORD] - 1
+	mem[LIFE_WORD] = mem[LIFE_WORD] - 1 - side
 }
 
 proctype connector()
@@ -115,33 +119,54 @@ proctype connector()
 	byte pos;
 	bit in;
 
-	enter(1, in);
 	if
-	:: in ->
+	:: enter(1, 0, in);
 		if
-		:: submit(user, ENTRY(CONNECT, 1, 0), 1);
-			ANSWERED(0)
-		:: store_release(user, HEAD, 1);
+		:: in ->
+			submit(user, ENTRY(CONNECT, 1, 0), 1);
+			ANSWERED(0);
+			leave(0)
+		:: else
+		fi
+	:: enter(1, HELD, in);
+		if
+		:: in ->
+			store_release(user, HEAD, 1);
 #ifdef M_C_BLIND_WAITER
-			stop
+			stop;
 #else
-			(mem[LIFE_WORD] & CLOSING) || stop
+			(mem[LIFE_WORD] & CLOSING) || stop;
 #endif
-		fi;
-		leave()
-	:: else
+			leave(HELD)
+		:: else
+		fi
+	fi
+}
+
+#ifdef M_C_STALE_WAITER
+#define GONE (mem[LIFE_WORD] & CLOSING)
+#else
+#define GONE (GEN_IN(mem[LIFE_WORD]) != 1 || (mem[LIFE_WORD] & CLOSING))
+#endif
+
+proctype waiter()
+{
+	if
+	:: GONE || stop
+	:: d_step { !GONE && !(mem[LIFE_WORD] & HELD) -> mem[LIFE_WORD] = (mem[LIFE_WORD] + 1) | HELD };
+		leave(HELD)
 	fi
 }
 
 #define CLOSER(b, who) \
 	byte pos; \
 	bit in, late; \
-	enter(1, in); \
+	enter(1, 0, in); \
 	if \
 	:: in -> \
 		MARK_LIFE(); \
 		if \
-		:: late -> leave() \
+		:: late -> leave(0); REFUSED \
 		:: else -> \
 			CANCEL_USERS(b) \
 			WAIT_ALONE \
@@ -151,8 +176,11 @@ proctype connector()
 			:: stop \
 			fi \
 		fi \
-	:: else \
+	:: else -> REFUSED \
 	fi
+
+/* Not both. */
+#define REFUSED d_step { refused++; assert(refused < 2) }
 
 inline mark_life()
 {
@@ -207,10 +235,10 @@ proctype open()
 		/* its life begins; whatever is still on its way would be seen by one of these looks */
 		store_release(opener, LIFE_WORD, LIFE(2, 0));
 		drained(opener);
-		enter(2, in);
+		enter(2, 0, in);
 		assert(in);
 		assert(mem[HEAD] == 0);
-		leave();
+		leave(0);
 		d_step { assert(mem[LIFE_WORD] == LIFE(2, 0)) }
 	:: else
 	fi
@@ -287,6 +315,7 @@ init
 	atomic {
 		mem[LIFE_WORD] = LIFE(1, 0);
 		run connector();
+		run waiter();
 		run close0();
 		run close1();
 		run open();

@@ -6,11 +6,13 @@
  *
  * Checked: every message comes once, whole and in its caller's order; what it speaks of is there; nobody waits for ever.
  *
- * VARIANT abort: -DABORT the proxy dies at any point, the control line says so, and every caller must come to an end
- * MUTANT S1_NO_ROOM: reserves without looking for room
- * MUTANT S1_NO_CAS: reserves with a load and a store
- * MUTANT S1_ADD: looks for room, then reserves by adding, so that two pass one look
+ * VARIANT dead: -DDEAD the proxy dies at any point, the control line says so, and every caller must come to an end
+ * VARIANT aborted: -DABORTED the host aborts at any time; the proxy drains all the same
+ * MUTANT S1_NO_ROOM: does not wait for room
+ * MUTANT S1_NO_ADD: takes a position with a load and a store
  * MUTANT S1_NEVER_REFRESH: trusts the cached head when it says full
+ * MUTANT S1_OVERSHOOT: raises the cached copy to its own position
+ * MUTANT S1_ABORTED: an abort ends the wait for room, and the position stays empty; under ABORTED
  * MUTANT S2_HOLE: a caller that gives up writes nothing
  * MUTANT S3_RELAXED: cell 0 of an entry that speaks of a word elsewhere is stored without release
  * MUTANT S3_NO_BARRIER: the word is stored by another thread, and no barrier comes before the release
@@ -18,7 +20,7 @@
  * MUTANT S4_EARLY_HEAD: the head is published before the entry is copied out (or its store without release)
  * MUTANT S4_ONE_TAG: the proxy looks at the tag of cell 0 only
  * MUTANT S4_NO_LAPS: the tag is the same in every lap
- * MUTANT Z4_ROOM: the wait for room does not look at the control line; under ABORT
+ * MUTANT Z4_ROOM: the wait for room does not look at the control line; under DEAD
  */
 #define SIZE 2
 #define CALLERS 2
@@ -44,7 +46,7 @@
 
 buffer k0, k1, lane; /* lane: the other thread of block 0 */
 byte tail, cached, head; /* the first two in device memory, the third written by the proxy */
-bit stop;
+bit dead, aborted;
 
 active proctype bus_k0() { BUS(k0) }
 active proctype bus_k1() { BUS(k1) }
@@ -55,68 +57,61 @@ active proctype bus_lane() { BUS(lane) }
 #define LANE k0
 #endif
 
+#ifdef M_Z4_ROOM
+#define OR_DEAD
+#elif defined(M_S1_ABORTED)
+#define OR_DEAD :: dead || aborted -> goto over
+#else
+#define OR_DEAD :: dead -> goto over
+#endif
+
 inline reserve(pos)
 {
-	do
-	:: h = cached;
-		t = tail;
-		if
-#ifdef M_S1_NO_ROOM
-		:: true ->
+#ifdef M_S1_NO_ADD
+	pos = tail;
+	tail = pos + 1;
 #else
-		:: t - h < SIZE ->
-#endif
-#ifdef M_S1_NO_CAS
-			tail = t + 1;
-			pos = t;
-			break
-#else
-#ifdef M_S1_ADD
-			d_step { pos = tail; tail = tail + 1 };
-			break
-#else
-			if
-			:: d_step { tail == t -> tail = t + 1; pos = t };
-				break
-			:: else
-			fi
-#endif
+	d_step { pos = tail; tail++ };
 #endif
 #ifndef M_S1_NO_ROOM
-		:: else ->
+	h = cached;
+	do
+	:: pos - h < SIZE -> break
+	:: else ->
 #ifdef M_S1_NEVER_REFRESH
-			false
-#else
-			seen = head;
-			d_step {
-				if
-				:: seen > cached -> cached = seen
-				:: else
-				fi
-			};
-			if
-			:: t - seen < SIZE
-#ifdef M_Z4_ROOM
-			:: else -> head != seen
-#else
-			:: else ->
-				if
-				:: head != seen
-				:: stop -> goto aborted
-				fi
-#endif
-			fi
-#endif
-#endif
+		if
+		:: false
+		OR_DEAD
 		fi
+#else
+		seen = head;
+		d_step {
+#ifdef M_S1_OVERSHOOT
+			seen = pos;
+#endif
+			if
+			:: seen > cached -> cached = seen
+			:: else
+			fi;
+			h = cached
+		};
+		if
+		:: pos - h < SIZE
+		:: else ->
+			if
+			:: head != seen
+			OR_DEAD
+			fi
+		fi
+#endif
 	od;
+#endif
 	h = 0;
-	t = 0;
 	seen = 0
 }
 
 #define CALLER(me, b, first_store) \
-	byte i, h, t, seen, pos, id; \
+	byte i, h, seen, pos, id; \
 	bit speaks; \
 	do \
 	:: i < EACH - me -> \
@@ -133,7 +128,7 @@ inline reserve(pos)
 		d_step { id = 0; pos = 0; speaks = 0; i++ } \
 	:: else -> break \
 	od; \
-aborted: \
+over: \
 	skip
 
 #ifdef M_S3_RELAXED
@@ -204,10 +199,10 @@ active proctype proxy()
 			id = 0
 		};
 #endif
-#ifdef ABORT
+#ifdef DEAD
 		if
 		:: load_cell0()
-		:: stop = 1; goto dead
+		:: dead = 1; goto died
 		fi;
 		load_cell1();
 #else
@@ -243,8 +238,15 @@ active proctype proxy()
 	:: else -> break
 	od;
 	assert(tail == TOTAL);
-#ifdef ABORT
-dead:
+#ifdef DEAD
+died:
 	skip
 #endif
 }
+
+#ifdef ABORTED
+active proctype host()
+{
+	aborted = 1
+}
+#endif

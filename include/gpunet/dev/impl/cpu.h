@@ -117,14 +117,14 @@ GNET_DEV unsigned gnet_cpu_mask(unsigned mask = 0xffffffffu)
 #define warpSize 32
 
 #define __syncthreads() ((void)gpunet_cpu_barrier(GPUNET_CPU_COUNT, 0))
-#define __syncthreads_count(p) gpunet_cpu_barrier(GPUNET_CPU_COUNT, !!(p))
-#define __syncthreads_or(p) gpunet_cpu_barrier(GPUNET_CPU_ANY, !!(p))
-#define __syncthreads_and(p) gpunet_cpu_barrier(GPUNET_CPU_ALL, !!(p))
+#define __syncthreads_count(p) gpunet_cpu_barrier(GPUNET_CPU_COUNT, gnet_cpu_true(p))
+#define __syncthreads_or(p) gpunet_cpu_barrier(GPUNET_CPU_ANY, gnet_cpu_true(p))
+#define __syncthreads_and(p) gpunet_cpu_barrier(GPUNET_CPU_ALL, gnet_cpu_true(p))
 
 #define __syncwarp(...) gpunet_cpu_syncwarp(GNET_CPU_MASK_(__VA_ARGS__))
-#define __ballot_sync(mask, p) gpunet_cpu_vote(GPUNET_CPU_BALLOT, mask, !!(p))
-#define __any_sync(mask, p) ((int)gpunet_cpu_vote(GPUNET_CPU_ANY, mask, !!(p)))
-#define __all_sync(mask, p) ((int)gpunet_cpu_vote(GPUNET_CPU_ALL, mask, !!(p)))
+#define __ballot_sync(mask, p) gpunet_cpu_vote(GPUNET_CPU_BALLOT, mask, gnet_cpu_true(p))
+#define __any_sync(mask, p) ((int)gpunet_cpu_vote(GPUNET_CPU_ANY, mask, gnet_cpu_true(p)))
+#define __all_sync(mask, p) ((int)gpunet_cpu_vote(GPUNET_CPU_ALL, mask, gnet_cpu_true(p)))
 
 #define __popc(x) __builtin_popcount((unsigned)(x))
 #define __popcll(x) __builtin_popcountll((unsigned long long)(x))
@@ -138,6 +138,12 @@ GNET_DEV unsigned gnet_cpu_mask(unsigned mask = 0xffffffffu)
 #define __threadfence_block() gpunet_cpu_fence_block()
 #define __nanosleep(ns) gpunet_cpu_nanosleep(ns)
 #define clock64() ((long long)gpunet_cpu_time_ns())
+
+/* Predicates are ints, of which any bit counts. */
+GNET_DEV int gnet_cpu_true(int p)
+{
+	return p != 0;
+}
 
 GNET_DEV uint64_t gnet_time_ns(void)
 {

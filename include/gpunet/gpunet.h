@@ -30,26 +30,40 @@ struct gnet; /* the same network as kernels see it: gnet_t of <gpunet/dev/socket
  * has the same table; a value out of range is -EINVAL and the error names the option.
  */
 struct gpunet_options {
-	size_t size; /* sizeof(struct gpunet_options) */
-	const char *
-		device; /* GPUNET_DEVICE: "auto", "cpu", "cuda", "cuda:N" ["auto": a GPU if there is one] */
-	unsigned
-		proxy_threads; /* GPUNET_PROXY_THREADS: CPU threads that serve the kernels, 1-64 [1] */
-	int spin_us; /* GPUNET_SPIN_US: microseconds without work before a proxy thread sleeps; -1: it never
-				    sleeps [CPU device 1, GPU 200] */
-	unsigned max_sockets; /* GPUNET_MAX_SOCKETS: open at once, 16-1048575 [16384] */
-	size_t slab_bytes; /* GPUNET_SLAB_BYTES: pinned memory of all data rings, 64 KiB-64 GiB [64 MiB] */
-	size_t segment_bytes; /* GPUNET_SEGMENT_BYTES: one ring, a power of two, 16 KiB-8 MiB [256 KiB] */
-	unsigned
-		queue_entries; /* GPUNET_QUEUE_ENTRIES: submission queue a proxy thread, power of two, 64-65536 [1024] */
-	unsigned
-		calls; /* GPUNET_CALLS: commands that may wait for an answer at once, 64-65536 [256] */
-	unsigned
-		linger_ms; /* GPUNET_LINGER_MS: how long the proxy goes on sending after gclose [10000] */
-	unsigned cpu_blocks; /* GPUNET_CPU_BLOCKS: CPU device: resident blocks, 1-4096 [64] */
-	uint64_t cpu_seed;   /* GPUNET_CPU_SEED: CPU device: order of switches; 0: fixed [0] */
-	unsigned
-		sentinel_us; /* GPUNET_SENTINEL_US: GPU: how often sleeping threads' queues are looked at [1000] */
+	/* sizeof(struct gpunet_options) */
+	size_t size;
+	/* GPUNET_DEVICE: "auto", "cpu", "cuda", "cuda:N" ["auto": a GPU if there is one] */
+	const char *device;
+	/* GPUNET_PROXY_THREADS: CPU threads that serve the kernels, 1-64 [1] */
+	unsigned proxy_threads;
+	/*
+	 * GPUNET_SPIN_US: microseconds without work before a proxy thread sleeps; -1: it never
+	 * sleeps [CPU device 1, GPU 200]
+	 */
+	int spin_us;
+	/* GPUNET_MAX_SOCKETS: open at once, 16-1048575 [16384] */
+	unsigned max_sockets;
+	/* GPUNET_SLAB_BYTES: pinned memory of all data rings, 64 KiB-64 GiB [64 MiB] */
+	size_t slab_bytes;
+	/* GPUNET_SEGMENT_BYTES: one ring, a power of two, 16 KiB-8 MiB [256 KiB] */
+	size_t segment_bytes;
+	/*
+	 * GPUNET_QUEUE_ENTRIES: submission queue a proxy thread, power of two, 64-65536 [1024]
+	 */
+	unsigned queue_entries;
+	/* GPUNET_CALLS: commands that may wait for an answer at once, 64-65536 [256] */
+	unsigned calls;
+	/*
+	 * GPUNET_LINGER_MS: after gclose, how long the proxy waits for the peer to take more
+	 * [10000]
+	 */
+	unsigned linger_ms;
+	/* GPUNET_CPU_BLOCKS: CPU device: resident blocks, 1-4096 [64] */
+	unsigned cpu_blocks;
+	/* GPUNET_CPU_SEED: CPU device: order of switches; 0: fixed [0] */
+	uint64_t cpu_seed;
+	/* GPUNET_SENTINEL_US: GPU: how often sleeping threads' queues are looked at [1000] */
+	unsigned sentinel_us;
 };
 
 #define GPUNET_OPTIONS_INIT                                                       \

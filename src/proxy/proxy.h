@@ -111,6 +111,9 @@ uint8_t *proxy_arg(struct proxy_thread *t, unsigned call);
 /* Something that kernels may wait for was stored in this step: the device is told at the step's end. */
 void proxy_touched(struct proxy_thread *t);
 
+/* The next few passes need not ask the kernel for events: the caller looks at its busy descriptors itself. */
+void proxy_defer_events(struct proxy_thread *t);
+
 /* Watches `fd` for EPOLLIN | EPOLLOUT | EPOLLRDHUP, edge-triggered. From any thread, once everything that fn uses is set. */
 int proxy_watch(struct proxy_thread *t, int fd, struct proxy_watch *w);
 /* Calls g->fn when the events at hand have been handled: to free what holds a watch. From t's thread, after the close. */

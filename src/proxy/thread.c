@@ -12,6 +12,8 @@
 /* Bounds of one pass. */
 #define ENTRIES_A_PASS 64
 #define EVENTS_A_PASS 64
+/* While busy descriptors are looked at directly: passes from one question for events to the next. */
+#define PASSES_AN_EVENT_CALL 8
 
 static void dispatch(struct proxy_thread *t, const struct proxy_entry *e)
 {
@@ -90,12 +92,23 @@ unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next)
 	if (n)
 		n += run_hooks(
 			t, next); /* what kernels send does not wait for the system call below */
-	events = take_events(t, 0);
+	if (t->defer) {
+		t->defer--;
+		events = 0;
+	} else {
+		events = take_events(t, 0);
+	}
 	if (events || !n)
 		n += events + run_hooks(t, next);
 	proxy_dig(t);
 	tell_device(t);
 	return n;
+}
+
+void proxy_defer_events(struct proxy_thread *t)
+{
+	if (!t->defer)
+		t->defer = PASSES_AN_EVENT_CALL;
 }
 
 /* ---- sleeping ---------------------------------------------------------------------------------------------------- */

@@ -7,6 +7,10 @@
 /* Queues the stream for the next pass. */
 void stream_run(struct stream *s);
 
+/* Something was received: for a while the stream is asked directly. */
+void stream_heat(struct stream *s);
+void stream_cool(struct stream *s);
+
 /* One bounded receive and one send; how much was done. After tx_step the stream may be gone. */
 unsigned stream_rx_step(struct stream *s);
 unsigned stream_tx_step(struct stream *s);

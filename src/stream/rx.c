@@ -131,6 +131,7 @@ static void wait_for_room(struct stream *s, uint64_t head)
 static void finish(struct stream *s, int err)
 {
 	s->rx_done = true;
+	stream_cool(s);
 	s->readable = false;
 	if (err)
 		stream_fail(s, err);
@@ -227,7 +228,9 @@ unsigned stream_rx_step(struct stream *s)
 		return 0;
 	}
 	n = s->rx_seg < 0 ? receive_mini(s) : receive_ring(s, head);
-	if (n)
+	if (n) {
+		stream_heat(s);
 		atomic_fetch_add_explicit(&s->set->bytes_in, n, memory_order_relaxed);
+	}
 	return n;
 }

@@ -25,7 +25,9 @@ struct stream_set {
 	struct list run;      /* have something to do now */
 	struct list waiters;  /* wait for the kernel's head to move */
 	struct list attached; /* have a receive segment, longest held first */
-	struct list closing;  /* closed by the kernel, bytes still to send */
+	struct list hot;      /* received just now: asked directly, before events tell */
+	unsigned n_hot;
+	struct list closing; /* closed by the kernel, bytes still to send */
 	_Atomic uint64_t bytes_in, bytes_out;
 	_Atomic uint64_t unsent; /* streams with unsent bytes */
 };
@@ -36,7 +38,8 @@ struct stream {
 	struct gnet_sock_bus *bus;
 	/* Called when a closed stream has given everything back; may reuse the stream's memory. */
 	void (*gone)(struct stream *s);
-	struct list run_link, wait_link, attached_link, closing_link;
+	struct list run_link, wait_link, attached_link, closing_link, hot_link;
+	uint64_t hot_until;
 
 	/* receive */
 	uint64_t rx_tail; /* published */

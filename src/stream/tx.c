@@ -57,6 +57,7 @@ void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus 
 	list_init(&s->wait_link);
 	list_init(&s->attached_link);
 	list_init(&s->closing_link);
+	list_init(&s->hot_link);
 	for (i = 0; i < GNET_CELLS; i++)
 		__atomic_store_n(&bus->line.cell[i], 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&bus->txw, 0, __ATOMIC_RELAXED);
@@ -157,6 +158,13 @@ int stream_attach_tx(struct stream *s)
 
 /* ---- sending --------------------------------------------------------------------------------------------------------- */
 
+static void linger(struct stream *s)
+{
+	list_del(&s->closing_link);
+	s->deadline = proxy_now(s->set->t) + s->set->linger_ns;
+	list_add_tail(&s->set->closing, &s->closing_link);
+}
+
 static unsigned send_some(struct stream *s)
 {
 	uint64_t size = tx_size(s), n = s->tx_tail - s->tx_head, off = s->tx_head & (size - 1);
@@ -178,6 +186,8 @@ static unsigned send_some(struct stream *s)
 	}
 	s->tx_head += (uint64_t)rc;
 	publish_txw(s);
+	if (s->closing)
+		linger(s); /* the time counts from the last progress */
 	atomic_fetch_add_explicit(&s->set->bytes_out, (uint64_t)rc, memory_order_relaxed);
 	stream_run(s);
 	return (unsigned)rc;
@@ -230,6 +240,7 @@ int stream_shutdown(struct stream *s, int how)
 
 void stream_close(struct stream *s)
 {
+	stream_cool(s);
 	stream_rx_release(s);
 	list_del(&s->wait_link);
 	if (!s->ch || s->tx_dead || s->tx_head == s->tx_tail) {
@@ -237,8 +248,7 @@ void stream_close(struct stream *s)
 		return;
 	}
 	s->closing = true;
-	s->deadline = proxy_now(s->set->t) + s->set->linger_ns;
-	list_add_tail(&s->set->closing, &s->closing_link);
+	linger(s);
 	count_unsent(s);
 	stream_run(s);
 }
@@ -259,6 +269,7 @@ void stream_abort(struct stream *s)
 	list_del(&s->wait_link);
 	list_del(&s->run_link);
 	list_del(&s->closing_link);
+	stream_cool(s);
 	if (s->tx_seg >= 0)
 		slab_put(s->set->slab, s->tx_seg);
 	s->tx_seg = -1;

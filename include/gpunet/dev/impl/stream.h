@@ -13,6 +13,8 @@
 
 /* The most that one GNET_OP_TX announces: small enough that the proxy sends while the kernel copies on. */
 #define GNET__TX_CHUNK (64u * 1024u)
+/* In gnet_sock.rx_seg: the last bytes came by the ring. */
+#define GNET__RX_RING ((uint64_t)1 << 32)
 /* Sends between two looks at the socket's error across the bus while there is room. */
 #define GNET__TX_LOOK 16u
 
@@ -27,6 +29,8 @@ struct gnet__scratch {
 	uint64_t tag;           /* of the entry that the lanes fill */
 	uint32_t cells;         /* the bytes are, or go, in cells */
 	uint32_t again;         /* lanes: another turn */
+	uint32_t acquire;       /* cell 0 is loaded with acquire: bytes are expected in the ring */
+	uint64_t head;          /* receive position consumed */
 	int fail;               /* why the call could not begin, or go on */
 	struct gnet_sock *sk;   /* whose side this call holds; 0: it holds none */
 	struct gnet_sqe *entry; /* that the lanes fill */
@@ -136,16 +140,15 @@ GNET_DEV uint64_t gnet__line_tail(uint64_t cell0, uint64_t head)
 	return head + (((cell0 >> GNET_LINE_TAIL_SHIFT) - head) & GNET_LINE_TAIL_MASK);
 }
 
-/* R4, bytes in cells: `need` bytes from index `first` on are valid if their cells carry cell 0's tag. */
-GNET_DEV int gnet__cells_valid(const uint64_t *cell, uint64_t first, uint64_t need)
+/* R4, bytes in cells: `need` bytes from index `first` on are valid if their cells carry cell 0's tag; `valid` has a bit for each
+ * cell that does. */
+GNET_DEV int gnet__cells_valid(uint32_t valid, uint64_t first, uint64_t need)
 {
-	uint64_t i, last = 1 + (first + need - 1) / GNET_CELL_DATA;
+	uint32_t from = 1 + (uint32_t)first / GNET_CELL_DATA;
+	uint32_t to = 1 + (uint32_t)(first + need - 1) / GNET_CELL_DATA;
+	uint32_t mask = ((2u << to) - 1u) & ~((1u << from) - 1u);
 
-	for (i = 1 + first / GNET_CELL_DATA; i <= last; i++) {
-		if ((cell[i] ^ cell[0]) & 0xff)
-			return 0;
-	}
-	return 1;
+	return (valid & mask) == mask;
 }
 
 /* R4, bytes in the ring: cell 1 names their segment if its tag and its part of the tail are cell 0's. */
@@ -174,20 +177,35 @@ GNET_DEV uint32_t gnet__recv_idle(gnet_t *net, int fd, struct gnet__scratch *s, 
 	return 0;
 }
 
-/* Looks at a line that the lanes have loaded into s->cell: 0 when s->rc is decided, 1 for another turn. */
-GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len,
-				  int dontwait, uint64_t *turn)
+/* The bytes of this step lie in the ring; cell 0, loaded with acquire, is c0. */
+GNET_DEV void gnet__recv_ring(struct gnet__scratch *s, uint64_t c0, uint64_t len)
 {
 	struct gnet_sock *sk = s->sk;
-	struct gnet_line *line = &net->bus[GNET_FD_SLOT(fd)].line;
-	uint64_t c0 = s->cell[0], head = sk->rx_head, avail = gnet__line_tail(c0, head) - head;
+	uint64_t tail = gnet__line_tail(c0, s->head), avail = tail - s->head;
+
+	s->seg = s->cell[1] >> GNET_LINE_SEG_SHIFT & 0xffffff;
+	sk->rx_tail = tail;
+	sk->rx_seg = s->seg | GNET__RX_RING;
+	s->cells = 0;
+	s->at = s->head;
+	s->rc = (int64_t)(avail < len ? avail : len);
+}
+
+/* Looks at a line that the lanes have loaded into s->cell: 0 when s->rc is decided, 1 for another turn. */
+GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s, uint32_t valid,
+				  uint64_t len, int dontwait, uint64_t *turn)
+{
+	struct gnet_sock *sk = s->sk;
+	uint64_t c0 = s->cell[0], avail = gnet__line_tail(c0, s->head) - s->head;
 	uint32_t lflags = (uint32_t)(c0 >> GNET_LINE_FLAGS_SHIFT) & 0xff;
 	uint64_t in = c0 >> GNET_LINE_INLINE_SHIFT & 0x7f, n;
 
 	if (!avail)
 		return gnet__recv_idle(net, fd, s, lflags, dontwait, turn);
 	n = avail < len ? avail : len;
-	if (in >= avail && gnet__cells_valid(s->cell, in - avail, n)) {
+	if (in >= avail && gnet__cells_valid(valid, in - avail, n)) {
+		if (s->acquire)
+			sk->rx_seg &= ~GNET__RX_RING;
 		s->cells = 1;
 		s->at = in - avail;
 		s->rc = (int64_t)n;
@@ -195,14 +213,9 @@ GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s, 
 	}
 	if (!in && gnet__cell1_valid(s->cell[1], c0)) {
 		/* While bytes wait in the ring the segment stays, so a newer cell 0 only adds bytes. */
-		c0 = gnet_sys_load_acquire(&line->cell[0]);
-		sk->rx_tail = gnet__line_tail(c0, head);
-		sk->rx_seg = s->cell[1] >> GNET_LINE_SEG_SHIFT & 0xffffff;
-		avail = sk->rx_tail - head;
-		s->cells = 0;
-		s->at = head;
-		s->seg = sk->rx_seg;
-		s->rc = (int64_t)(avail < len ? avail : len);
+		if (!s->acquire)
+			c0 = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(fd)].line.cell[0]);
+		gnet__recv_ring(s, c0, len);
 		return 0;
 	}
 	s->rc = gnet__side_spin(net, &sk->rx, turn); /* the line is being rewritten */
@@ -228,18 +241,53 @@ GNET_DEV void gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, uint64_t len)
 {
 	struct gnet_sock *sk = s->sk;
-	uint64_t known = sk->rx_tail > sk->rx_head ? sk->rx_tail - sk->rx_head : 0;
+	uint64_t head = sk->rx_head, tail = sk->rx_tail, seg = sk->rx_seg;
+	uint64_t known = tail > head ? tail - head : 0;
 
 	s->rc = 0;
 	if (!len)
 		return 0;
+	s->head = head;
+	s->acquire = !!(seg & GNET__RX_RING);
 	if (!known)
 		return 1;
 	s->cells = 0;
-	s->at = sk->rx_head;
-	s->seg = sk->rx_seg;
+	s->at = head;
+	s->seg = seg & ~GNET__RX_RING;
 	s->rc = (int64_t)(known < len ? known : len);
 	return 0;
+}
+
+/* Lanes: loads the line into s->cell; thread 0 gets a bit for each cell whose tag is cell 0's. */
+GNET_DEV uint32_t gnet__line_load(struct gnet__scope sc, const struct gnet_line *line,
+				  struct gnet__scratch *s)
+{
+	uint32_t valid = 0, i;
+	uint64_t c = 0, c0;
+
+	if (sc.lanes >= GNET_CELLS) {
+		/* Cell 0 last: what follows an acquire waits for it. */
+		if (sc.tid < GNET_CELLS && (sc.tid || !s->acquire))
+			c = gnet_sys_load(&line->cell[sc.tid]);
+		if (!sc.tid && s->acquire)
+			c = gnet_sys_load_acquire(&line->cell[0]);
+		if (sc.tid < GNET_CELLS)
+			s->cell[sc.tid] = c;
+		c0 = __shfl_sync(sc.mask, c, 0);
+		valid = __ballot_sync(sc.mask, sc.tid < GNET_CELLS && !((c ^ c0) & 0xff));
+	} else {
+		for (i = sc.tid + sc.lanes * ((GNET_CELLS - 1 - sc.tid) / sc.lanes);;
+		     i -= sc.lanes) {
+			s->cell[i] = i ? gnet_sys_load(&line->cell[i])
+				       : gnet_sys_load_acquire(&line->cell[0]);
+			if (i < sc.lanes)
+				break;
+		}
+		gnet__sync_lanes(sc);
+		for (i = 0; i < GNET_CELLS && !sc.tid; i++)
+			valid |= (uint32_t) !((s->cell[i] ^ s->cell[0]) & 0xff) << i;
+	}
+	return valid;
 }
 
 /* Lanes: waits until this step's bytes, end or error are known (in the scratch). */
@@ -248,18 +296,17 @@ GNET_DEV void gnet__recv_plan(struct gnet__scope sc, gnet_t *net, int fd, struct
 {
 	struct gnet_line *line = &net->bus[GNET_FD_SLOT(fd)].line;
 	uint64_t turn = 0;
-	uint32_t i;
 
 	if (sc.tid == 0)
 		s->again = gnet__recv_known(s, len);
 	gnet__sync_lanes(sc);
 	while (s->again) {
-		for (i = sc.tid; i < GNET_CELLS; i += sc.lanes)
-			s->cell[i] = gnet_sys_load(&line->cell[i]);
+		uint32_t valid = gnet__line_load(sc, line, s);
+
 		gnet__sync_lanes(sc);
 		if (sc.tid == 0)
-			s->again =
-				gnet__recv_look(net, fd, s, len, flags & GNET_MSG_DONTWAIT, &turn);
+			s->again = gnet__recv_look(net, fd, s, valid, len,
+						   flags & GNET_MSG_DONTWAIT, &turn);
 		gnet__sync_lanes(sc);
 	}
 }

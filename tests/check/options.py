@@ -13,7 +13,7 @@ import os
 import re
 import sys
 
-MEMBER = re.compile(r"\w+[\s*]+(\w+);\s*/\*\s*(.*?)\s*\*/", re.S)
+MEMBER = re.compile(r"/\*\s*(.*?)\s*\*/\s*[\w ]+?[\s*]+(\w+);", re.S)
 COMMENT = re.compile(r"(GPUNET_\w+): (.*) \[(.*)\]$")
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 LONG_OPTION = re.compile(r'\{ "([a-z-]+)", (?:no|required)_argument,')
@@ -25,7 +25,8 @@ def header_options(text):
     if not body:
         raise ValueError("there is no struct gpunet_options")
     options = []
-    for member, comment in MEMBER.findall(body[1]):
+    for comment, member in MEMBER.findall(body[1]):
+        comment = " ".join(re.sub(r"^\s*\*", "", line) for line in comment.split("\n"))
         comment = " ".join(comment.split())
         if member == "size":
             continue
@@ -136,9 +137,9 @@ def check(root):
 
 
 def self_test():
-    header = ("struct gpunet_options {\n\tsize_t size; /* sizeof */\n"
-              "\tunsigned calls; /* GPUNET_CALLS: commands, 64-1048575 [256] */\n"
-              "\tint spin_us;    /* GPUNET_SPIN_US: time; -1: it\n\t\t\t   never sleeps [1] */\n};\n")
+    header = ("struct gpunet_options {\n\t/* sizeof */\n\tsize_t size;\n"
+              "\t/* GPUNET_CALLS: commands, 64-1048575 [256] */\n\tunsigned calls;\n"
+              "\t/*\n\t * GPUNET_SPIN_US: time; -1: it\n\t * never sleeps [1]\n\t */\n\tint spin_us;\n};\n")
     options = header_options(header)
     names = constants("#define GNET_BITS 20u\n#define GNET_MANY (1u << GNET_BITS) /* all */\n")
     rows = ('OPT(calls, "GPUNET_CALLS", UINT, 64, GNET_MANY - 1, INT64_C(256), false)\n'

@@ -7,8 +7,9 @@
 
 #include "tool.h"
 
-#define TICK_MS 500 /* how often a wait looks whether a signal came without ending it */
-#define STOP_MS 800 /* after a signal a kernel has this long */
+#define TICK_MS 500  /* how often a wait looks whether a signal came without ending it */
+#define STOP_MS 800  /* after a signal a kernel has this long */
+#define CLOSE_MS 500 /* what closed sockets still have to send has this long */
 #define CPU_BLOCKS_DEFAULT 64
 
 bool tool_device_valid(const char *text)
@@ -120,14 +121,17 @@ int tool_net_wait(struct tool_net *net)
 
 int tool_net_close(struct tool_net *net, unsigned drain_ms)
 {
-	int rc;
+	int rc, drained = 0;
 
 	if (drain_ms && !stop_asked())
-		gpunet_drain(net->g, drain_ms);
+		drained = gpunet_drain(net->g, drain_ms);
 	stop_disarm();
-	rc = gpunet_close(net->g, STOP_MS);
+	rc = gpunet_close(net->g, CLOSE_MS);
 	if (rc < 0)
 		return tool_fail("cannot close the network: %s",
 				 rc == -EBUSY ? "a kernel is still running" : strerror(-rc));
+	if (drained == -ETIMEDOUT && !stop_asked())
+		return tool_fail("the peer has not taken everything within %u s; the rest is lost",
+				 drain_ms / 1000);
 	return TOOL_DONE;
 }

@@ -6,13 +6,14 @@
  *
  * Checked: every message comes once, whole and in its caller's order; what it speaks of is there; nobody waits for ever.
  *
- * VARIANT dead: -DDEAD the proxy dies at any point, the control line says so, and every caller must come to an end
  * VARIANT aborted: -DABORTED the host aborts at any time; the proxy drains all the same
+ * VARIANT dead: -DBOTH the proxy dies at any point, before or after an abort; the control line says so, and every caller must come to an end
  * MUTANT S1_NO_ROOM: does not wait for room
  * MUTANT S1_NO_ADD: takes a position with a load and a store
  * MUTANT S1_NEVER_REFRESH: trusts the cached head when it says full
  * MUTANT S1_OVERSHOOT: raises the cached copy to its own position
  * MUTANT S1_ABORTED: an abort ends the wait for room, and the position stays empty; under ABORTED
+ * MUTANT S1_HIDDEN_DEATH: an abort overwrites the control line that told of a dead proxy; under BOTH
  * MUTANT S2_HOLE: a caller that gives up writes nothing
  * MUTANT S3_RELAXED: cell 0 of an entry that speaks of a word elsewhere is stored without release
  * MUTANT S3_NO_BARRIER: the word is stored by another thread, and no barrier comes before the release
@@ -22,6 +23,13 @@
  * MUTANT S4_NO_LAPS: the tag is the same in every lap
  * MUTANT Z4_ROOM: the wait for room does not look at the control line; under DEAD
  */
+#ifdef BOTH
+#define DEAD
+#define ABORTED
+#endif
+#define ECANCELED 1
+#define EIO 2
+
 #define SIZE 2
 #define CALLERS 2
 #define EACH 3
@@ -46,7 +54,7 @@
 
 buffer k0, k1, lane; /* lane: the other thread of block 0 */
 byte tail, cached, head; /* the first two in device memory, the third written by the proxy */
-bit dead, aborted;
+byte stop; /* the control line */
 
 active proctype bus_k0() { BUS(k0) }
 active proctype bus_k1() { BUS(k1) }
@@ -60,9 +68,9 @@ active proctype bus_lane() { BUS(lane) }
 #ifdef M_Z4_ROOM
 #define OR_DEAD
 #elif defined(M_S1_ABORTED)
-#define OR_DEAD :: dead || aborted -> goto over
+#define OR_DEAD :: stop -> goto over
 #else
-#define OR_DEAD :: dead -> goto over
+#define OR_DEAD :: stop == EIO -> goto over
 #endif
 
 inline reserve(pos)
@@ -202,7 +210,7 @@ active proctype proxy()
 #ifdef DEAD
 		if
 		:: load_cell0()
-		:: dead = 1; goto died
+		:: stop = EIO; goto died
 		fi;
 		load_cell1();
 #else
@@ -247,6 +255,15 @@ died:
 #ifdef ABORTED
 active proctype host()
 {
-	aborted = 1
+#ifdef M_S1_HIDDEN_DEATH
+	stop = ECANCELED
+#else
+	d_step {
+		if
+		:: !stop -> stop = ECANCELED
+		:: else
+		fi
+	}
+#endif
 }
 #endif

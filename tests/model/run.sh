@@ -23,8 +23,10 @@ one()
 	title=model:$model
 	[ "$want" = pass ] || title=$title/mutant-$name
 	[ "$name" = base ] || [ "$want" = fail ] || title=$title/$name
-	mkdir -p "$dir" && cd "$dir" && cp "$file" "$here/memory.pmh" . ||
-		{ echo "FAIL $title: no temporary folder"; return; }
+	if ! { mkdir -p "$dir" && cd "$dir" && cp "$file" "$here/memory.pmh" .; }; then
+		echo "FAIL $title: no temporary folder"
+		return
+	fi
 	# shellcheck disable=SC2086 # macros are several words
 	if ! timeout "$MODEL_LIMIT" spin $macros -a "$model.pml" >spin.log 2>&1 || [ ! -f pan.c ]; then
 		echo "FAIL $title: spin does not take it: $(head -n 1 spin.log)"

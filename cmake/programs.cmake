@@ -76,6 +76,19 @@ function(gpunet_program name)
 	endif()
 endfunction()
 
+# gpunet_device_program(name file.c): one file, two programs: bin/name with C11 for the CPU device and, with CUDA,
+# bin/name-cuda with the same file by nvcc.
+function(gpunet_device_program name file)
+	gpunet_program(${name} ${file})
+	if(GPUNET_WITH_CUDA)
+		gpunet_cuda_source(wrapper ${file})
+		gpunet_executable(program_${name}-cuda ${wrapper})
+		set_target_properties(program_${name}-cuda PROPERTIES OUTPUT_NAME ${name}-cuda)
+		target_link_libraries(program_${name}-cuda PRIVATE gpunet_static)
+		gpunet_link_cuda(program_${name}-cuda)
+	endif()
+endfunction()
+
 function(gpunet_add_test name target)
 	add_test(NAME ${name} COMMAND ${gpunet_test_launcher} $<TARGET_FILE:${target}>)
 	set_target_properties(${target} PROPERTIES

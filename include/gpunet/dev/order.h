@@ -16,7 +16,7 @@
  *
  * Device scope (gnet_dev_*): words in device memory that blocks share.
  *
- *   gnet_dev_load, _load_acquire, _store_release as above.
+ *   gnet_dev_load, _load_acquire, _store, _store_release as above.
  *   gnet_dev_add, _or, _and, _cas   acquire and release: before and after stay before and after.
  *   gnet_dev_cas_acquire            takes a lock: what its last holder wrote is visible.
  *   gnet_dev_clear_release          clears bits and returns nothing: gives a lock back, after all that its holder did.
@@ -74,6 +74,11 @@ GNET_DEV uint64_t gnet_dev_load_acquire(const uint64_t *p)
 
 	asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
 	return v;
+}
+
+GNET_DEV void gnet_dev_store(uint64_t *p, uint64_t v)
+{
+	asm volatile("st.relaxed.gpu.u64 [%0], %1;" : : "l"(p), "l"(v) : "memory");
 }
 
 GNET_DEV void gnet_dev_store_release(uint64_t *p, uint64_t v)
@@ -186,6 +191,12 @@ GNET_DEV uint64_t gnet_dev_load_acquire(const uint64_t *p)
 {
 	gpunet_cpu_yield();
 	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+GNET_DEV void gnet_dev_store(uint64_t *p, uint64_t v)
+{
+	gpunet_cpu_yield();
+	__atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
 
 GNET_DEV void gnet_dev_store_release(uint64_t *p, uint64_t v)

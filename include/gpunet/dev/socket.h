@@ -69,6 +69,18 @@ GNET_DEV int64_t gsend_thread(gnet_t *net, int fd, const void *buf, uint64_t len
 GNET_DEV int64_t grecv_warp(gnet_t *net, int fd, void *buf, uint64_t len, int flags);
 GNET_DEV int64_t grecv_thread(gnet_t *net, int fd, void *buf, uint64_t len, int flags);
 
+/*
+ * Waits until at least one of `n` descriptors has one of its events, or for timeout_ns nanoseconds (0: only looks; negative: without a
+ * limit), and returns how many have some; 0: none in time. struct gnet_pollfd is the system's struct pollfd; events and revents as
+ * poll(2): POLLIN (bytes, their end, an error, or a connection of a listener), POLLOUT (room to send), POLLRDHUP (the peer sends no
+ * more), and, whether asked for or not, POLLERR, POLLHUP and POLLNVAL (no such descriptor, or closed meanwhile). A
+ * negative fd is passed over. `fds` is memory that the kernel can write. Sockets are not held: another block may
+ * take what was seen.
+ */
+GNET_DEV int gpoll(gnet_t *net, struct gnet_pollfd *fds, uint32_t n, int64_t timeout_ns);
+GNET_DEV int gpoll_warp(gnet_t *net, struct gnet_pollfd *fds, uint32_t n, int64_t timeout_ns);
+GNET_DEV int gpoll_thread(gnet_t *net, struct gnet_pollfd *fds, uint32_t n, int64_t timeout_ns);
+
 /* how: SHUT_RD, SHUT_WR or SHUT_RDWR. SHUT_WR: the peer gets the end of the stream after what was sent. -ENOTCONN, -EINVAL. */
 GNET_DEV int gshutdown(gnet_t *net, int fd, int how);
 
@@ -80,6 +92,7 @@ GNET_DEV int gclose(gnet_t *net, int fd);
 GNET_DEV int ggetsockname(gnet_t *net, int fd, void *addr, uint32_t *len);
 GNET_DEV int ggetpeername(gnet_t *net, int fd, void *addr, uint32_t *len);
 
+#include <gpunet/dev/impl/poll.h>
 #include <gpunet/dev/impl/socket.h>
 
 #endif

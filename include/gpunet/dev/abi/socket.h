@@ -14,6 +14,20 @@
 #define GNET_MSG_WAITALL 0x100
 #define GNET_MSG_NOSIGNAL 0x4000
 
+#define GNET_POLLIN 0x001
+#define GNET_POLLOUT 0x004
+#define GNET_POLLERR 0x008
+#define GNET_POLLHUP 0x010
+#define GNET_POLLNVAL 0x020
+#define GNET_POLLRDHUP 0x2000
+
+/* As struct pollfd. */
+struct gnet_pollfd {
+	int fd;
+	short events;
+	short revents;
+};
+
 #define GNET_SHUT_RD 0
 #define GNET_SHUT_WR 1
 #define GNET_SHUT_RDWR 2

@@ -28,13 +28,15 @@
 
 /*
  * One turn of a wait whose condition was found false: 0, or the reason to give up. The caller looks at its condition again
- * after each 0. On the CPU device the thread parks until something was written that it might wait for.
+ * after each 0. On the CPU device the thread parks until something was written that it might wait for, or the clock of
+ * gnet_time_ns reaches `deadline` (0: none).
  */
-GNET_DEV int gnet__spin(gnet_t *net, uint64_t *turn)
+GNET_DEV int gnet__spin_until(gnet_t *net, uint64_t *turn, uint64_t deadline)
 {
 	uint64_t t = (*turn)++;
 
 #ifdef __CUDACC__
+	(void)deadline;
 	if ((t & 63u) == 63u) {
 		uint64_t stop = gnet_sys_load(&net->ctl->stop);
 
@@ -49,9 +51,15 @@ GNET_DEV int gnet__spin(gnet_t *net, uint64_t *turn)
 	(void)t;
 	if (stop)
 		return -(int)stop;
-	gpunet_cpu_wait(0);
+	gpunet_cpu_wait(deadline);
 #endif
 	return 0;
+}
+
+/* The same without a deadline. */
+GNET_DEV int gnet__spin(gnet_t *net, uint64_t *turn)
+{
+	return gnet__spin_until(net, turn, 0);
 }
 
 /*

@@ -29,6 +29,7 @@ struct gnet__scratch {
 	uint64_t tag;           /* of the entry that the lanes fill */
 	uint32_t cells;         /* the bytes are, or go, in cells */
 	uint32_t again;         /* lanes: another turn */
+	uint32_t count;         /* gpoll: descriptors with events */
 	uint32_t acquire;       /* cell 0 is loaded with acquire: bytes are expected in the ring */
 	uint64_t head;          /* receive position consumed */
 	int fail;               /* why the call could not begin, or go on */
@@ -450,7 +451,7 @@ GNET_DEV int64_t gnet__send_room(gnet_t *net, int fd, struct gnet_sock *sk, stru
 	uint64_t room = window - (t->tail - t->head), txw;
 
 	if (room >= enough && t->looks < GNET__TX_LOOK) {
-		sk->tx_seg = t->seg | (t->looks + 1) << 32;
+		gnet_dev_store(&sk->tx_seg, t->seg | (t->looks + 1) << 32);
 		return (int64_t)room;
 	}
 	txw = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(fd)].txw);
@@ -458,7 +459,7 @@ GNET_DEV int64_t gnet__send_room(gnet_t *net, int fd, struct gnet_sock *sk, stru
 		return gnet__sock_error(net, fd, sk, -GNET__EPIPE);
 	t->looks = 0;
 	t->head += (txw - t->head) & GNET_TXW_POS_MASK;
-	sk->tx_seg = t->seg;
+	gnet_dev_store(&sk->tx_seg, t->seg);
 	sk->tx_head = t->head;
 	return (int64_t)(window - (t->tail - t->head));
 }
@@ -494,7 +495,7 @@ GNET_DEV int gnet__send_attach(gnet_t *net, int fd, struct gnet_sock *sk)
 		return 0;
 	seg = gnet__call(net, (uint32_t)sk->queue, GNET_OP_TX_ATTACH, fd, 0, 0);
 	if (seg >= 0)
-		sk->tx_seg = (uint64_t)seg + 1;
+		gnet_dev_store(&sk->tx_seg, (uint64_t)seg + 1);
 	return seg == -GNET__ENOBUFS || seg >= 0 ? 0 : (int)seg;
 }
 
@@ -570,7 +571,7 @@ GNET_DEV void gnet__plan_cells(gnet_t *net, int fd, struct gnet__scratch *s, uin
 	if (room > 0) {
 		if ((uint64_t)room > enough)
 			room = (int64_t)enough;
-		sk->tx_tail = t.tail + (uint64_t)room;
+		gnet_dev_store(&sk->tx_tail, t.tail + (uint64_t)room);
 		s->entry = gnet__sqe(net, q, pos);
 		s->tag = GNET_SQ_TAG(pos, net->sq_log2);
 	}
@@ -651,7 +652,7 @@ GNET_DEV int gnet__send_tail(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t
 {
 	uint64_t tail = sk->tx_tail + n;
 
-	sk->tx_tail = tail;
+	gnet_dev_store(&sk->tx_tail, tail);
 	return gnet__post(net, (uint32_t)sk->queue, GNET_OP_TX, fd, tail, 1);
 }
 

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Waiting for any of several sockets. Each thread of the scope looks at its share of them: a status line's first cell, the
+ * position consumed and the send word, three loads across the bus that are on their way together.
+ * Not for direct inclusion.
+ */
+#ifndef GPUNET_DEV_IMPL_POLL_H
+#define GPUNET_DEV_IMPL_POLL_H
+
+#include <gpunet/dev/impl/stream.h>
+
+/* What a listener has: the next connection, if its cell of the accept ring is filled. */
+GNET_DEV short gnet__poll_listener(const struct gnet_sock_bus *bus)
+{
+	uint64_t p = gnet_sys_load_acquire(&bus->head);
+	uint64_t c = gnet_sys_load(&bus->line.cell[1 + p % GNET_ACCEPT_RING]);
+
+	return (c & 0xff) == GNET_ACCEPT_TAG(p) ? GNET_POLLIN : 0;
+}
+
+/* What a stream has. `tx`: the word of its send side. */
+GNET_DEV short gnet__poll_stream(gnet_t *net, const struct gnet_sock *sk,
+				 const struct gnet_sock_bus *bus, uint64_t tx)
+{
+	uint64_t head = gnet_sys_load(&bus->head), c0 = gnet_sys_load(&bus->line.cell[0]);
+	uint64_t txw = gnet_sys_load(&bus->txw), tail = gnet_dev_load(&sk->tx_tail);
+	uint64_t window = gnet_dev_load(&sk->tx_seg) & 0xffffffffu ? (uint64_t)1 << net->seg_log2
+								   : GNET_MINI_BYTES;
+	uint32_t flags = (uint32_t)(c0 >> GNET_LINE_FLAGS_SHIFT) & 0xff;
+	int failed = (txw >> GNET_TXW_ERR_SHIFT & 0xff) != 0,
+	    ended = flags & (GNET_LINE_EOF | GNET_LINE_ERR);
+	short r = 0;
+
+	if (ended || gnet__line_tail(c0, head) != head)
+		r |= GNET_POLLIN;
+	if (ended)
+		r |= GNET_POLLRDHUP;
+	if (failed)
+		r |= GNET_POLLERR;
+	if (failed || (tx & GNET_L_SHUT_WR) || ((tail - txw) & GNET_TXW_POS_MASK) < window)
+		r |= GNET_POLLOUT;
+	if (failed || (ended && (tx & GNET_L_SHUT_WR)))
+		r |= GNET_POLLHUP;
+	return r;
+}
+
+/* One descriptor's events, those asked for and those that are always told. */
+GNET_DEV short gnet__poll_one(gnet_t *net, const struct gnet_pollfd *f)
+{
+	const short always = GNET_POLLERR | GNET_POLLHUP | GNET_POLLNVAL;
+	struct gnet_sock *sk = gnet__slot(net, f->fd);
+	uint64_t rx, tx;
+	short r = 0;
+
+	if (f->fd < 0)
+		return 0;
+	rx = sk ? gnet_dev_load_acquire(&sk->rx) : 0;
+	tx = sk ? gnet_dev_load(&sk->tx) : 0;
+	if (!sk || !gnet__alive(rx, f->fd))
+		r = GNET_POLLNVAL;
+	else if (rx & GNET_L_LISTENING)
+		r = gnet__poll_listener(&net->bus[GNET_FD_SLOT(f->fd)]);
+	else if (rx & GNET_L_CONNECTED)
+		r = gnet__poll_stream(net, sk, &net->bus[GNET_FD_SLOT(f->fd)], tx);
+	else
+		r = GNET_POLLOUT | GNET_POLLHUP; /* as Linux has it for a socket without a peer */
+	return r & (f->events | always);
+}
+
+/* One look at all of them, by the whole scope: how many have events. */
+GNET_DEV uint32_t gnet__poll_look(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
+				  struct gnet_pollfd *fds, uint32_t n)
+{
+	uint32_t i, mine = 0;
+
+	if (sc.tid == 0)
+		s->count = 0;
+	gnet__sync(sc);
+	for (i = sc.tid; i < n; i += sc.n) {
+		short r = gnet__poll_one(net, &fds[i]);
+
+		fds[i].revents = r;
+		mine += r != 0;
+	}
+	if (mine)
+		atomicAdd(&s->count, mine);
+	gnet__sync(sc);
+	return s->count;
+}
+
+/* Thread 0: one turn of the wait; 1: look again, else s->fail is the result. */
+GNET_DEV uint32_t gnet__poll_turn(gnet_t *net, struct gnet__scratch *s, int64_t timeout_ns,
+				  uint64_t start, uint64_t *turn)
+{
+	uint64_t end = start + (uint64_t)timeout_ns;
+
+	s->fail = 0;
+	if (timeout_ns >= 0 && gnet_time_ns() >= end)
+		return 0;
+	s->fail = gnet__spin_until(net, turn, timeout_ns < 0 ? 0 : end);
+	return !s->fail;
+}
+
+GNET_DEV int gnet__poll(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
+			struct gnet_pollfd *fds, uint32_t n, int64_t timeout_ns)
+{
+	uint64_t turn = 0, start = 0;
+	uint32_t ready;
+	int rc;
+
+	gnet__sync(sc);
+	if (sc.tid == 0 && timeout_ns >= 0)
+		start = gnet_time_ns();
+	for (;;) {
+		ready = gnet__poll_look(sc, s, net, fds, n);
+		if (ready)
+			break;
+		if (sc.tid == 0)
+			s->again = gnet__poll_turn(net, s, timeout_ns, start, &turn);
+		gnet__sync(sc);
+		if (!s->again)
+			break;
+	}
+	rc = ready ? (int)ready : s->fail;
+	gnet__sync(sc);
+	return rc;
+}
+
+GNET_DEV int gpoll(gnet_t *net, struct gnet_pollfd *fds, uint32_t n, int64_t timeout_ns)
+{
+	return gnet__poll(gnet__scope_of(GNET__BLOCK), gnet__block_scratch(), net, fds, n,
+			  timeout_ns);
+}
+
+GNET_DEV int gpoll_warp(gnet_t *net, struct gnet_pollfd *fds, uint32_t n, int64_t timeout_ns)
+{
+	return gnet__poll(gnet__scope_of(GNET__WARP), gnet__warp_scratch(), net, fds, n,
+			  timeout_ns);
+}
+
+GNET_DEV int gpoll_thread(gnet_t *net, struct gnet_pollfd *fds, uint32_t n, int64_t timeout_ns)
+{
+	struct gnet__scratch s;
+
+	return gnet__poll(gnet__scope_of(GNET__THREAD), &s, net, fds, n, timeout_ns);
+}
+
+#endif

@@ -19,8 +19,6 @@ struct proxy_thread;
 /* Events. Edge-triggered: told once, until -EAGAIN was seen again. */
 #define CHANNEL_IN 1u  /* recv, or accept, may have something (also the end, or an error) */
 #define CHANNEL_OUT 2u /* send may take something; a pending connect has ended */
-#define CHANNEL_END \
-	4u /* the peer will send no more: read on to the end, even after a short count */
 
 struct channel_ops {
 	const char *name; /* "tcp", "unix": what stat and errors call it */

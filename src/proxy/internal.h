@@ -22,6 +22,7 @@ struct proxy_thread {
 	uint64_t head; /* next queue position; published in sq_head */
 	uint64_t now;
 	bool touched;
+	bool dead;             /* it cannot go on */
 	unsigned defer;        /* passes without asking for events */
 	struct list graveyard; /* struct proxy_grave */
 

@@ -158,6 +158,19 @@ void proxy_stop(struct proxy *p)
 	p->sentinel_started = false;
 }
 
+void proxy_end_waits(struct proxy *p, int err)
+{
+	uint64_t none = 0;
+
+	/* An abort must not hide that a thread is dead: that ends waits which an abort does not. */
+	if (err == ECANCELED)
+		__atomic_compare_exchange_n(&p->params.ctl->stop, &none, ECANCELED, false,
+					    __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+	else
+		__atomic_store_n(&p->params.ctl->stop, (uint64_t)err, __ATOMIC_RELEASE);
+	p->params.platform->notify(p->params.dev);
+}
+
 unsigned proxy_threads(const struct proxy *p)
 {
 	return p->params.threads;

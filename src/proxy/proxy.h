@@ -46,8 +46,8 @@ struct proxy_hooks {
 	unsigned (*step)(struct proxy_thread *t, uint64_t now, uint64_t *next, void *ctx);
 	/* Are there sockets that wait for a kernel's head to move (docs/bus.md, Z3)? */
 	bool (*waits_for_room)(struct proxy_thread *t, void *ctx);
-	/* Has one of those heads moved? */
-	bool (*has_room)(struct proxy_thread *t, void *ctx);
+	/* Has one of those heads moved, or another thread handed this one something (and woken it)? */
+	bool (*has_work)(struct proxy_thread *t, void *ctx);
 };
 
 /* A descriptor that a thread waits for, edge-triggered. `fn` runs in the thread. */
@@ -70,6 +70,7 @@ struct proxy_params {
 	struct gnet_sq_head *sq_head; /* [threads] */
 	struct gnet_call *calls;      /* [n_calls] */
 	unsigned n_calls;
+	struct gnet_ctl *ctl;
 	const struct platform_ops *platform;
 	struct platform_dev *dev;
 };
@@ -97,6 +98,9 @@ unsigned proxy_index(const struct proxy_thread *t);
 
 /* One pass; returns how much was done. *next: the latest time of the next pass (UINT64_MAX: none). */
 unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next);
+
+/* Ends every wait of every kernel: ECANCELED unless it has ended already, EIO for good. Async-signal-safe. */
+void proxy_end_waits(struct proxy *p, int err);
 
 /* The time of the current step. */
 uint64_t proxy_now(const struct proxy_thread *t);

@@ -3,6 +3,7 @@
 #include "proxy/internal.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <time.h>
 
@@ -41,13 +42,27 @@ static unsigned take_entries(struct proxy_thread *t)
 	return n;
 }
 
+/* The thread cannot go on (somebody has closed its descriptors, say). Kernels' waits end with -EIO. */
+static void die(struct proxy_thread *t, int err)
+{
+	if (t->dead)
+		return;
+	t->dead = true;
+	log_error(err, "proxy thread %u cannot wait for events: %s; the network is dead: close it",
+		  t->index, strerror(-err));
+	proxy_end_waits(t->p, EIO);
+}
+
 static unsigned take_events(struct proxy_thread *t, int64_t timeout_ns)
 {
 	struct epoll_event ev[EVENTS_A_PASS];
 	int n = sys.epoll_wait(t->epfd, ev, EVENTS_A_PASS, timeout_ns), i;
 
-	if (n < 0)
-		return 0; /* EINTR: the next pass looks again */
+	if (n < 0) {
+		if (n != -EINTR)
+			die(t, n);
+		return 0;
+	}
 	for (i = 0; i < n; i++) {
 		struct proxy_watch *w = ev[i].data.ptr;
 
@@ -122,7 +137,8 @@ static void sleep_until(struct proxy_thread *t, uint64_t now, uint64_t next)
 	int64_t timeout = next == UINT64_MAX ? -1 : next > now ? (int64_t)(next - now) : 0;
 
 	atomic_exchange(&t->mark, room ? ASLEEP_FOR_ROOM : ASLEEP);
-	if (proxy_sq_ready(&p->params, t->index, t->head) || (room && h->has_room(t, h->ctx)) ||
+	if (proxy_sq_ready(&p->params, t->index, t->head) ||
+	    (h->has_work && h->has_work(t, h->ctx)) ||
 	    atomic_load_explicit(&p->stop, memory_order_relaxed)) {
 		atomic_store(&t->mark, AWAKE);
 		return;
@@ -151,7 +167,7 @@ void *proxy_thread_main(void *arg)
 	struct proxy *p = t->p;
 	uint64_t last = sys.now_ns();
 
-	while (!atomic_load_explicit(&p->stop, memory_order_acquire)) {
+	while (!t->dead && !atomic_load_explicit(&p->stop, memory_order_acquire)) {
 		uint64_t now = sys.now_ns(), next;
 
 		if (proxy_step(t, now, &next)) {

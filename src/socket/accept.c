@@ -118,6 +118,6 @@ void sock_drop_unclaimed(struct sock *s, uint64_t claimed)
 		uint32_t slot = GNET_FD_SLOT((int)(c >> 8));
 
 		if (slot < s->all->p.max)
-			sock_order_close(&s->all->sock[slot]);
+			sock_order_close(&s->all->sock[slot], (int)(c >> 8));
 	}
 }

@@ -186,6 +186,7 @@ static int open_proxy(struct gpunet *g)
 		.sq_head = shared_host(g, g->at.sq_head),
 		.calls = shared_host(g, g->at.calls),
 		.n_calls = g->opt.calls,
+		.ctl = shared_host(g, g->at.ctl),
 		.platform = g->platform,
 		.dev = g->dev,
 	};
@@ -273,10 +274,7 @@ int gpunet_open(gpunet_t **out, const struct gpunet_options *opt)
 
 void gpunet_abort(gpunet_t *g)
 {
-	struct gnet_ctl *ctl = shared_host(g, g->at.ctl);
-
-	__atomic_store_n(&ctl->stop, ECANCELED, __ATOMIC_RELEASE);
-	g->platform->notify(g->dev);
+	proxy_end_waits(g->proxy, ECANCELED);
 }
 
 /* Waits, in small steps, until nothing is unsent: 0 or -ETIMEDOUT. */

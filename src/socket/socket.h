@@ -43,6 +43,7 @@ struct sock {
 
 	struct list link;  /* in sock_thread.ready, .full or .retry */
 	struct list order; /* in sock_thread.orders */
+	int order_fd;      /* the descriptor that was meant */
 };
 
 /* What belongs to one proxy thread. */
@@ -60,6 +61,7 @@ struct sock_thread {
 	uint32_t free_head, free_count, free_size;
 	struct list orders; /* sockets that another thread wants closed */
 	_Atomic bool ordered;
+	bool closed_all; /* close_all was carried out */
 };
 
 struct sockets_params {
@@ -112,7 +114,7 @@ void sock_cancel(struct sock *s);
 /* claimed: connections that kernels took from a listener. */
 void sock_close(struct sock *s, uint64_t claimed);
 /* From another thread: the owner closes it. */
-void sock_order_close(struct sock *s);
+void sock_order_close(struct sock *s, int fd);
 
 /* ---- accept.c ---- */
 

@@ -123,11 +123,12 @@ void sock_close(struct sock *s, uint64_t claimed)
 	stream_close(&s->st); /* a stream without a channel is gone at once */
 }
 
-void sock_order_close(struct sock *s)
+void sock_order_close(struct sock *s, int fd)
 {
 	struct sock_thread *t = sock_thread_of(s);
 
 	pthread_mutex_lock(&t->lock);
+	s->order_fd = fd;
 	if (list_empty(&s->order))
 		list_add_tail(&t->orders, &s->order);
 	atomic_store_explicit(&t->ordered, true, memory_order_release);

@@ -110,9 +110,13 @@ static void run_orders(struct sock_thread *t)
 	pthread_mutex_unlock(&t->lock);
 	while (!list_empty(&todo)) {
 		struct sock *s = list_entry(todo.next, struct sock, order);
+		int fd = s->order_fd;
 
 		list_del(&s->order);
-		sock_close(s, s->accepted);
+		/* It may have been closed, and its slot used again, since the order was given. */
+		if (atomic_load_explicit(&s->fd, memory_order_acquire) == fd &&
+		    s->state != SOCK_CLOSED)
+			sock_close(s, s->accepted);
 	}
 }
 
@@ -188,8 +192,10 @@ static unsigned step(struct proxy_thread *pt, uint64_t now, uint64_t *next, void
 	unsigned n;
 
 	run_orders(t);
-	if (atomic_load_explicit(&all->close_all, memory_order_acquire))
+	if (!t->closed_all && atomic_load_explicit(&all->close_all, memory_order_acquire)) {
+		t->closed_all = true;
 		close_own(all, proxy_index(pt));
+	}
 	n = run_listeners(t, now);
 	n += stream_set_step(&t->set, now, next);
 	run_retries(t, now, next);
@@ -203,11 +209,16 @@ static bool waits_for_room(struct proxy_thread *pt, void *ctx)
 	return !list_empty(&t->full) || stream_set_waits(&t->set);
 }
 
-static bool has_room(struct proxy_thread *pt, void *ctx)
+/* What anybody else may have handed to this thread since its last step (docs/bus.md, Z1 and Z3). */
+static bool has_work(struct proxy_thread *pt, void *ctx)
 {
-	struct sock_thread *t = &((struct sockets *)ctx)->t[proxy_index(pt)];
+	struct sockets *all = ctx;
+	struct sock_thread *t = &all->t[proxy_index(pt)];
 	struct list *l;
 
+	if (atomic_load_explicit(&t->ordered, memory_order_acquire) ||
+	    (!t->closed_all && atomic_load_explicit(&all->close_all, memory_order_acquire)))
+		return true;
 	for (l = t->full.next; l != &t->full; l = l->next) {
 		if (sock_accept_room(list_entry(l, struct sock, link)))
 			return true;
@@ -241,7 +252,7 @@ static int thread_init(struct sockets *all, unsigned i)
 int sockets_init(struct sockets *all, const struct sockets_params *p)
 {
 	const struct proxy_hooks hooks = {
-		.ctx = all, .step = step, .waits_for_room = waits_for_room, .has_room = has_room
+		.ctx = all, .step = step, .waits_for_room = waits_for_room, .has_work = has_work
 	};
 	unsigned i;
 	int rc = 0;

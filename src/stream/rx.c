@@ -141,7 +141,9 @@ static void finish(struct stream *s, int err)
 /* What a receive gave, other than bytes. */
 static void no_bytes(struct stream *s, ssize_t rc)
 {
-	if (rc == -EAGAIN || rc == -ENOMEM || rc == -ENOBUFS)
+	if (rc == -EAGAIN && s->err)
+		finish(s, 0); /* sending failed, and what had arrived before is read */
+	else if (rc == -EAGAIN || rc == -ENOMEM || rc == -ENOBUFS)
 		s->readable = false; /* short of memory: the next event tries again */
 	else if (rc == -EINTR)
 		stream_run(s);
@@ -161,10 +163,7 @@ static unsigned receive_mini(struct stream *s)
 	}
 	s->rx_tail += (uint64_t)n;
 	publish_inline(s, s->rx_mini, (unsigned)n);
-	if ((size_t)n < GNET_INLINE_MAX && !s->rx_end)
-		s->readable = false;
-	else
-		stream_run(s);
+	stream_run(s); /* a short count is not the last word: an urgent mark ends it, too */
 	return (unsigned)n;
 }
 
@@ -203,10 +202,7 @@ static unsigned receive_ring(struct stream *s, uint64_t head)
 		return 0;
 	}
 	publish_received(s, s->rx_tail, (uint64_t)n, unread);
-	if ((uint64_t)n < want && !s->rx_end)
-		s->readable = false;
-	else
-		stream_run(s);
+	stream_run(s);
 	return (unsigned)n;
 }
 

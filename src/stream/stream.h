@@ -48,7 +48,6 @@ struct stream {
 	int rx_seg;       /* -1: none */
 	uint8_t tag_inline, tag_ring;
 	bool readable; /* recv may have something */
-	bool rx_end;   /* the peer sends no more: a short count is not the last word */
 	bool rx_done;  /* end or error published */
 	uint8_t rx_mini
 		[GNET_INLINE_MAX +

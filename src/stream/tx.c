@@ -74,8 +74,6 @@ void stream_event(struct stream *s, unsigned events)
 {
 	if (events & CHANNEL_IN)
 		s->readable = true;
-	if (events & CHANNEL_END)
-		s->rx_end = true;
 	if (events & CHANNEL_OUT)
 		s->writable = true;
 	stream_run(s);
@@ -87,7 +85,7 @@ void stream_fail(struct stream *s, int err)
 		s->err = err > 255 ? EIO : err;
 	s->tx_dead = true;
 	/* Bytes that arrived before the error are the reader's: read on to the end. */
-	s->readable = s->rx_end = true;
+	s->readable = true;
 	publish_txw(s);
 	count_unsent(s);
 	stream_run(s);
@@ -230,7 +228,7 @@ int stream_shutdown(struct stream *s, int how)
 		return -ENOTCONN;
 	if (how != SHUT_WR) {
 		rc = s->ch->ops->shutdown(s->ch, SHUT_RD);
-		s->readable = s->rx_end = true;
+		s->readable = true;
 	}
 	if (how != SHUT_RD)
 		s->shut_wr = true;

@@ -41,8 +41,6 @@ static void on_event(struct proxy_watch *w, uint32_t e)
 		events |= CHANNEL_IN;
 	if (e & (EPOLLOUT | EPOLLHUP | EPOLLERR))
 		events |= CHANNEL_OUT;
-	if (e & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))
-		events |= CHANNEL_END;
 	s->base.event(&s->base, events);
 }
 

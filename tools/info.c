@@ -41,6 +41,12 @@ static const struct fact *find(const struct facts *facts, const char *prefix)
 	return NULL;
 }
 
+/* The cause without the remedy, which is the doctor's business. */
+static int cause_length(const char *detail)
+{
+	return (int)strcspn(detail, ";");
+}
+
 /* Why "auto" is not a GPU: the first thing of CUDA that does not work. */
 static const char *why_no_gpu(const struct facts *facts)
 {
@@ -52,7 +58,7 @@ static const char *why_no_gpu(const struct facts *facts)
 		if (strncmp(f->name, "cuda", 4) == 0 && !fact_works(f))
 			return f->detail;
 	}
-	return "no GPU was found";
+	return "none was found";
 }
 
 static void explain(struct choice *c, const struct facts *facts)
@@ -62,7 +68,8 @@ static void explain(struct choice *c, const struct facts *facts)
 	if (strcmp(c->asked, "auto") != 0)
 		snprintf(c->why, sizeof(c->why), "GPUNET_DEVICE says %s", c->asked);
 	else if (strcmp(c->device, "cpu") == 0)
-		snprintf(c->why, sizeof(c->why), "no GPU can be used: %s", why_no_gpu(facts));
+		snprintf(c->why, sizeof(c->why), "no GPU can be used: %.*s",
+			 cause_length(why_no_gpu(facts)), why_no_gpu(facts));
 	else
 		snprintf(c->why, sizeof(c->why), "there is a GPU%s%s", gpu ? ": " : "",
 			 gpu ? gpu->detail : "");
@@ -89,6 +96,15 @@ static int choose(struct choice *c, const struct facts *facts)
 	return TOOL_DONE;
 }
 
+static void print_fact(const char *kind, const char *name, const struct fact *f)
+{
+	if (fact_works(f))
+		printf("%-12s %s: %s\n", kind, name, f->detail);
+	else
+		printf("%-12s %s: %s (%.*s)\n", kind, name, fact_status(f), cause_length(f->detail),
+		       f->detail);
+}
+
 static void print_text(const struct facts *facts, const struct choice *c)
 {
 	int i;
@@ -99,10 +115,10 @@ static void print_text(const struct facts *facts, const struct choice *c)
 	for (i = 0; i < facts->count; i++) {
 		const struct fact *f = &facts->all[i];
 
-		if (fact_is_device(f) || fact_is_transport(f))
-			printf("%-12s %s%s%s\n", fact_is_device(f) ? "device" : "transport",
-			       fact_is_device(f) ? f->name : f->name + strlen("transport "),
-			       fact_works(f) ? ": " : ", not usable: ", f->detail);
+		if (fact_is_device(f))
+			print_fact("device", f->name, f);
+		else if (fact_is_transport(f))
+			print_fact("transport", f->name + strlen("transport "), f);
 	}
 	printf("chosen       %s, since %s\n", c->device, c->why);
 	puts("             tcp:// is TCP and unix: is UNIX sockets, by the CPU's proxy threads");

@@ -15,9 +15,11 @@
 #define GNET__EBADF 9
 #define GNET__EAGAIN 11
 #define GNET__EINVAL 22
+#define GNET__EMFILE 24
 #define GNET__EPIPE 32
 #define GNET__EPROTO 71
 #define GNET__EOPNOTSUPP 95
+#define GNET__EAFNOSUPPORT 97
 #define GNET__ENOBUFS 105
 #define GNET__EISCONN 106
 #define GNET__ENOTCONN 107

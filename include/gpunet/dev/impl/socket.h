@@ -27,15 +27,23 @@ GNET_DEV int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
 {
 	uint32_t q =
 		(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)) % net->n_queues;
-	int64_t fd;
+	int64_t fd = 0;
+	uint32_t i;
 
 	if (net->magic != GNET_MAGIC || net->version != GNET_ABI_VERSION ||
 	    net->size != sizeof(*net))
 		return -GNET__EPROTO;
-	if ((domain | type | protocol) & ~0xff)
+	if (domain & ~0xff)
+		return -GNET__EAFNOSUPPORT;
+	if ((type | protocol) & ~0xff)
 		return -GNET__EINVAL;
-	fd = gnet__call(net, q, GNET_OP_SOCKET, 0, (uint64_t)(domain | type << 8 | protocol << 16),
-			0);
+	/* Each proxy thread has its share of the slots: the limit is reached when all are used. */
+	for (i = 0; i < net->n_queues; i++) {
+		fd = gnet__call(net, (q + i) % net->n_queues, GNET_OP_SOCKET, 0,
+				(uint64_t)(domain | type << 8 | protocol << 16), 0);
+		if (fd != -GNET__EMFILE)
+			break;
+	}
 	if (fd >= 0)
 		gnet__sock_init(net, (int)fd, 0);
 	return fd;

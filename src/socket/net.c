@@ -301,13 +301,17 @@ int gpunet_sync(gpunet_t *g, unsigned timeout_ms)
 	return g->platform->sync(g->dev, (uint64_t)timeout_ms * 1000000u);
 }
 
-/* Closes what kernels left open and waits until its bytes are sent and it is gone. */
+/*
+ * Closes what kernels left open, once the proxy knows of all that they handed over, and waits until its bytes are sent or
+ * its linger time is over.
+ */
 static void close_sockets(struct gpunet *g, uint64_t timeout_ns)
 {
 	const struct timespec ms = { 0, 1000000 };
 	uint64_t end = sys.now_ns() + timeout_ns;
 
-	(void)wait_sent(g, timeout_ns);
+	while (!proxy_queues_empty(g->proxy) && sys.now_ns() < end)
+		nanosleep(&ms, NULL);
 	sockets_close_all(&g->sockets);
 	while (atomic_load(&g->sockets.open) && sys.now_ns() < end)
 		nanosleep(&ms, NULL);

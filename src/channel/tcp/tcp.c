@@ -97,8 +97,11 @@ static int tcp_listen(struct channel *c, int backlog)
 
 static int tcp_connect(struct channel *c, const struct sockaddr *a, socklen_t n)
 {
-	int rc = sys.connect(tcp_of(c)->fd, a, n);
+	int fd = tcp_of(c)->fd, rc = sys.connect(fd, a, n);
 
+	/* Linux tells of an earlier attempt that failed once more, and only then forgets it. */
+	if (rc == -ECONNABORTED)
+		rc = sys.connect(fd, a, n);
 	return rc == -EINTR ? -EINPROGRESS : rc;
 }
 

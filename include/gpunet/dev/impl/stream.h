@@ -238,8 +238,9 @@ GNET_DEV void gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 	s->fail = rc;
 }
 
-/* Thread 0: takes bytes that are known to lie in the ring without a look across the bus: 0 if there are, 1 if not. */
-GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, uint64_t len)
+/* Thread 0: takes bytes that are known to lie in the ring without a look across the bus: 0 if there are, 1 if not. A peek
+ * takes nothing, so the next one would never see more: it is content with known bytes only if they are all it wants. */
+GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, uint64_t len, int flags)
 {
 	struct gnet_sock *sk = s->sk;
 	uint64_t head = sk->rx_head, tail = sk->rx_tail, seg = sk->rx_seg;
@@ -250,7 +251,7 @@ GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, uint64_t len)
 		return 0;
 	s->head = head;
 	s->acquire = !!(seg & GNET__RX_RING);
-	if (!known)
+	if (!known || ((flags & GNET_MSG_PEEK) && known < len))
 		return 1;
 	s->cells = 0;
 	s->at = head;
@@ -299,7 +300,7 @@ GNET_DEV void gnet__recv_plan(struct gnet__scope sc, gnet_t *net, int fd, struct
 	uint64_t turn = 0;
 
 	if (sc.tid == 0)
-		s->again = gnet__recv_known(s, len);
+		s->again = gnet__recv_known(s, len, flags);
 	gnet__sync_lanes(sc);
 	while (s->again) {
 		uint32_t valid = gnet__line_load(sc, line, s);

@@ -128,6 +128,8 @@ GNET_DEV int64_t gnet__sock_error(gnet_t *net, int fd, struct gnet_sock *sk, int
 
 	if (gnet_dev_or(&sk->life, GNET_L_ERR_SEEN) & GNET_L_ERR_SEEN)
 		return later;
+	/* Sends look for errors across the bus now and then only; this one they need not look for. */
+	gnet_dev_or(&sk->tx, GNET_L_ERR_SEEN);
 	return -(int64_t)(err ? err : GNET__EIO);
 }
 

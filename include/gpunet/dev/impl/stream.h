@@ -348,8 +348,10 @@ GNET_DEV void gnet__recv_done(gnet_t *net, int fd, struct gnet_sock *sk, uint64_
 /* Ends a call: an error that a count hides is left for the next one. */
 GNET_DEV void gnet__stream_end(struct gnet_sock *sk, uint64_t *side, uint64_t count, int64_t rc)
 {
-	if (count && rc < 0)
+	if (count && rc < 0 && rc != -GNET__EAGAIN && rc != -GNET__EPIPE) {
+		gnet_dev_and(&sk->tx, ~(uint64_t)GNET_L_ERR_SEEN);
 		gnet_dev_and(&sk->life, ~(uint64_t)GNET_L_ERR_SEEN);
+	}
 	gnet__give(side);
 }
 
@@ -370,6 +372,9 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 	int64_t rc;
 	int cells;
 
+	/* The call before this one may still be giving the side back, in another thread of the scope. */
+	if (flags & GNET_MSG_DONTWAIT)
+		gnet__sync(sc);
 	if (sc.tid == 0)
 		gnet__recv_begin(net, fd, s, flags);
 	gnet__sync(sc);
@@ -479,7 +484,7 @@ GNET_DEV int64_t gnet__send_wait(gnet_t *net, int fd, struct gnet_sock *sk, stru
 			return room;
 		if (dontwait)
 			return -GNET__EAGAIN;
-		if (gnet_dev_load(&sk->tx) & GNET_L_SHUT_WR)
+		if (gnet_dev_load(&sk->tx) & (GNET_L_SHUT_WR | GNET_L_ERR_SEEN))
 			return -GNET__EPIPE;
 		rc = gnet__side_spin(net, &sk->tx, &turn);
 		if (rc)
@@ -512,7 +517,7 @@ GNET_DEV void gnet__send_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 	if (!rc)
 		rc = gnet__take(net, fd, &sk->tx, GNET_L_CONNECTED, -GNET__ENOTCONN,
 				flags & GNET_MSG_DONTWAIT, &word);
-	if (!rc && (word & GNET_L_SHUT_WR)) {
+	if (!rc && (word & (GNET_L_SHUT_WR | GNET_L_ERR_SEEN))) {
 		gnet__give(&sk->tx);
 		rc = -GNET__EPIPE;
 	}

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Accept ring and the listener's close: a ring of two cells with two lap tags, four connections on three slots, two blocks that
- * claim, give each connection a look and close it, and one that closes the listener at some time. An accepted socket's
- * record is one word, which says whose it is. A block enters the listener and takes its receive side in one atomic; who waits for the
- * side is no user. Both blocks' stores to host memory share a buffer: they take turns by a lock, so stores
- * to one word keep their order.
+ * Accept ring and the listener's close: a ring of two cells with two lap tags, four connections on
+ * three slots, two blocks that claim, give each connection a look and close it, and one that closes
+ * the listener at some time. An accepted socket's record is one word, which says whose it is. A
+ * block enters the listener and takes its receive side in one atomic; who waits for the side is no
+ * user. Both blocks' stores to host memory share a buffer: they take turns by a lock, so stores to
+ * one word keep their order.
  *
- * Checked: each connection is claimed once, with its own record, or dropped once at the listener's close; nobody waits for ever.
+ * Checked: each connection is claimed once, with its own record, or dropped once at the listener's
+ * close; nobody waits for ever.
  *
  * VARIANT abort: -DABORT the proxy dies at any point, the control line says so
  * MUTANT A_NO_ROOM: the proxy does not look at the head before it posts
@@ -20,7 +22,7 @@
  * MUTANT A_DROP_ALL: at the listener's close the proxy drops all that it posted
  * MUTANT A_DROP_NONE: it drops none
  * MUTANT A_CLOSE_EARLY: the listener's CLOSE does not wait for its users
- * MUTANT A_FREE_EARLY: a slot is given out again once its connection was claimed, without waiting for its CLOSE
+ * MUTANT A_FREE_EARLY: a slot is given out again before the CLOSE of its connection
  * MUTANT Z4_ACCEPT: the wait for a connection does not look at the control line; under ABORT
  */
 #define RING 2
@@ -110,7 +112,7 @@ byte claimed[CONNS], dropped[CONNS]; /* what came of the connections */
 	ok = 0
 
 #ifdef M_A_NO_ACQUIRE
-#define EARLY_LOOK d_step { cell = mem[RECORD(pos % SLOTS)] ; early[0] = (cell == pos + 1); cell = 0 };
+#define EARLY_LOOK early[0] = (mem[RECORD(pos % SLOTS)] == pos + 1);
 #define LOOK assert(early[0] || c != pos);
 #else
 #define EARLY_LOOK

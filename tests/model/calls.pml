@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Calls: two callers share one call, each makes two. Argument and answer lie in the same word; the reply carries the tag of the
- * use. With ABORT the network is aborted at some time: each caller sees that in its own wait, the proxy works on until it dies, so late
- * replies come. The queue is a sequence of words (queue.pml is about it).
+ * Calls: two callers share one call, each makes two. Argument and answer lie in the same word; the
+ * reply carries the tag of the use. With ABORT the network is aborted at some time: each caller
+ * sees that in its own wait, the proxy works on until it dies, so late replies come. The queue is a
+ * sequence of words (queue.pml is about it).
  *
- * Checked: the proxy finds the argument of the call that it answers, the caller finds its own answer, and nobody waits for ever.
+ * Checked: the proxy finds the argument of the call that it answers, the caller finds its own
+ * answer, and nobody waits for ever.
  *
  * VARIANT abort: -DABORT the network is aborted at any time
  * MUTANT K_NO_BIT: a call is taken by a load and a store

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Close: one slot, used by a first socket (generation 1), then perhaps by a second one. A user connects it, to an address that
- * may never answer, or takes its receive side, publishes a head and waits for bytes. Another waits for that side and is no
- * user meanwhile. Two blocks close the socket at once. Another block asks for a socket and gets the slot if it is free by then. The queue is a sequence of words (queue.pml is about it).
+ * Close: one slot, used by a first socket (generation 1), then perhaps by a second one. A user
+ * connects it, to an address that may never answer, or takes its receive side, publishes a head and
+ * waits for bytes. Another waits for that side and is no user meanwhile. Two blocks close the
+ * socket at once. Another block asks for a socket and gets the slot if it is free by then. The
+ * queue is a sequence of words (queue.pml is about it).
  *
- * A read-modify-write of `life` orders for the device, not for the proxy: it leaves the stores to host memory where they
- * are, and only a release at system scope (CLOSE) waits for those of all who have left before.
+ * A read-modify-write of `life` orders for the device, not for the proxy: it leaves the stores to
+ * host memory where they are, and only a release at system scope (CLOSE) waits for those of all who
+ * have left before.
  *
- * Checked: one close succeeds, commands find the socket they mean, the second socket lives undisturbed, everybody ends.
+ * Checked: one close succeeds, commands find the socket they mean, the second socket lives
+ * undisturbed, everybody ends.
  *
  * VARIANT abort: -DABORT the proxy dies at any point, the control line says so
  * MUTANT C_ENTER_NO_CAS: enters by a look at life and an addition
@@ -83,7 +87,7 @@ inline submit(b, e, rel)
 #else
 #define ANSWERED(who) (mem[ANSWER(who)] || stop)
 #endif
-/* Users leave when the network stops, so this wait ends by itself; it looks at the control line all the same. */
+/* Users leave when the network stops, so this wait ends by itself; it looks all the same. */
 #define ALONE (USERS_OF(mem[LIFE_WORD]) == 1 || stop)
 
 #ifdef M_C_ENTER_NO_GEN
@@ -153,7 +157,10 @@ proctype waiter()
 {
 	if
 	:: GONE || stop
-	:: d_step { !GONE && !(mem[LIFE_WORD] & HELD) -> mem[LIFE_WORD] = (mem[LIFE_WORD] + 1) | HELD };
+	:: d_step {
+			!GONE && !(mem[LIFE_WORD] & HELD) ->
+			mem[LIFE_WORD] = (mem[LIFE_WORD] + 1) | HELD
+		};
 		leave(HELD)
 	fi
 }
@@ -214,9 +221,11 @@ inline mark_life()
 #define CLOSE_RELEASE 1
 #endif
 #ifdef M_C_CLEAR_LATE
-#define CLEAR_AND_CLOSE(b, who) submit(b, ENTRY(CLOSE, 1, who), CLOSE_RELEASE); store(b, LIFE_WORD, 0)
+#define CLEAR_AND_CLOSE(b, who) \
+	submit(b, ENTRY(CLOSE, 1, who), CLOSE_RELEASE); store(b, LIFE_WORD, 0)
 #else
-#define CLEAR_AND_CLOSE(b, who) store(b, LIFE_WORD, 0); submit(b, ENTRY(CLOSE, 1, who), CLOSE_RELEASE)
+#define CLEAR_AND_CLOSE(b, who) \
+	store(b, LIFE_WORD, 0); submit(b, ENTRY(CLOSE, 1, who), CLOSE_RELEASE)
 #endif
 
 proctype close0() { CLOSER(closer0, 1) }
@@ -232,7 +241,7 @@ proctype open()
 	ANSWERED(3);
 	if
 	:: mem[ANSWER(3)] == OK ->
-		/* its life begins; whatever is still on its way would be seen by one of these looks */
+		/* its life begins; what is still on its way would be seen by one of these looks */
 		store_release(opener, LIFE_WORD, LIFE(2, 0));
 		drained(opener);
 		enter(2, 0, in);

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Status line and receive ring (R1..R7): one proxy that receives N bytes and then sees the end or an error, one reader. The line
- * has three cells, so at most two inline bytes; two inline tags, two ring tags; a tail modulo 4; two segments of two bytes,
- * which belong to another socket as soon as they are detached. The reader loads the cells one by one in any order, takes
- * one byte or all, and reads what it knows to be in the ring without looking at the line.
+ * Status line and receive ring (R1..R7): one proxy that receives N bytes and then sees the end or
+ * an error, one reader. The line has three cells, so at most two inline bytes; two inline tags, two
+ * ring tags; a tail modulo 4; two segments of two bytes, which belong to another socket as soon as
+ * they are detached. The reader loads the cells one by one in any order, takes one byte or all, and
+ * reads what it knows to be in the ring without looking at the line.
  *
- * Checked: the bytes come once and in order, the end (or the errno) after the last of them, and nobody waits for ever.
+ * Checked: the bytes come once and in order, the end (or the errno) after the last of them, and
+ * nobody waits for ever.
  *
  * VARIANT errors: -DERRORS fewer bytes, but the connection may fail at any point
  * VARIANT abort: -DABORT the proxy dies at any point, the control line says so
  * MUTANT R1_NO_HEAD: inline though the reader's head is not the tail
  * MUTANT R1_SAME_TAG: the inline tag does not change
- * MUTANT R1_RELAXED: cell 0 without release, so that a cell that was not needed may still be two lines old
+ * MUTANT R1_RELAXED: cell 0 without release: a cell that was not needed may be two lines old
  * MUTANT R1_PARTIAL: only the cells with bytes are rewritten; under LONG
  * MUTANT R1_NO_RING: inline bytes are not put into the ring though there is a segment
  * MUTANT R2_RELAXED: cell 0 without release
@@ -21,12 +23,12 @@
  * MUTANT R3_NEW_TAG: a change of flags takes a new tag; under ERRORS
  * MUTANT R3_NO_INLINE: a change of flags writes inline = 0; under ERRORS
  * MUTANT R3_NO_ACQUIRE: the errno may be loaded before cell 0; under ERRORS
- * MUTANT R3_RELAXED: a change of flags is stored without release, so the errno may come later; under ERRORS
+ * MUTANT R3_RELAXED: flags are stored without release, so the errno may come later; under ERRORS
  * MUTANT R4_NO_TAGS: the inline cells' tags are not looked at
  * MUTANT R4_TAG_ONLY: cell 1 is believed for its tag alone, though loaded in any order
  * MUTANT R4_NO_ACQUIRE: ring bytes may be loaded before cell 0
  * MUTANT R5_NO_ROOM: the proxy does not look at the head before it receives
- * MUTANT R5_EARLY_HEAD: the head is published before the bytes are loaded (or its store without release)
+ * MUTANT R5_EARLY_HEAD: the head is published (or stored without release) before the bytes are loaded
  * MUTANT R6_EOF: the end is returned as soon as its flag is seen
  * MUTANT R6_ERR: an error is returned as soon as its flag is seen; under ERRORS
  * MUTANT R7_NO_HEAD: a segment is detached though not all of it is consumed
@@ -209,7 +211,7 @@ end:	do
 	:: !fin && tail + 1 <= N && seg && ROOM(1) -> put_ring(1)
 	:: !fin && tail + 2 <= N && seg && ROOM(2) -> put_ring(2)
 	:: !fin && tail + 1 <= N && !seg && ROOM(1) ->
-		/* of a private copy what is not consumed must be copied; to copy all of it does no harm */
+		/* what is not consumed of a private copy must be copied; all of it may be */
 		attach(3 - old);
 		put_ring(1)
 	:: seg && MAY_DETACH ->
@@ -307,7 +309,12 @@ active proctype reader()
 		fi
 	:: else ->
 #ifdef M_R4_NO_ACQUIRE
-		d_step { early[0] = mem[3]; early[1] = mem[4]; early[2] = mem[5]; early[3] = mem[6] };
+		d_step {
+			early[0] = mem[3];
+			early[1] = mem[4];
+			early[2] = mem[5];
+			early[3] = mem[6]
+		};
 #endif
 #ifdef M_R3_NO_ACQUIRE
 		early = mem[TXW];
@@ -371,7 +378,8 @@ active proctype reader()
 #ifdef M_R4_NO_ACQUIRE
 				do
 				:: head < tail ->
-					d_step { assert(early[IN_RING(seg, head) - 3] == BYTE_OF(head)); head++ }
+					assert(early[IN_RING(seg, head) - 3] == BYTE_OF(head));
+					head++
 				:: else -> break
 				od;
 				publish()

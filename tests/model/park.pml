@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How kernels of the CPU device wait (src/platform/cpu/event.c): one counter of events, one count of sleepers, a futex on the counter. Two fibers of one block wait
- * for two words, which the proxy stores and another block stores; each makes an event afterwards. A fiber gives its turn away if
+ * How kernels of the CPU device wait (src/platform/cpu/event.c): one counter of events, one count
+ * of sleepers, a futex on the counter. Two fibers of one block wait for two words, which the proxy
+ * stores and another block stores; each makes an event afterwards. A fiber gives its turn away if
  * an event was made since its last wait returned; the block sleeps when all its fibers wait.
  *
  * Checked: every fiber sees its word; nobody sleeps for ever.
@@ -10,7 +11,7 @@
  * MUTANT P_EVENT_FIRST: it makes the event before it stores the word
  * MUTANT P_LOOK_FIRST: who makes an event looks for sleepers before it counts up
  * MUTANT P_PLAIN: it counts up with a store that may come later than its look for sleepers
- * MUTANT P_SEEN_LATE: a fiber notes the counter when it begins to wait, not when its last wait returned
+ * MUTANT P_SEEN_LATE: a fiber notes the counter as it begins a wait, not as the last one ended
  * MUTANT P_MARK_LATE: the block counts itself among the sleepers after the futex has compared
  * MUTANT P_NO_COMPARE: the futex sleeps whatever the counter
  * MUTANT P_WAKE_ONE: an event wakes one sleeper only

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Submission queue (S1..S4): two kernel threads, one proxy, a queue of two entries of two cells, two lap tags, so that every
- * cell is reused twice. An entry carries the number of its message in both cells; a message may also speak of a word that
- * lies elsewhere. A caller may give up between reserving and writing.
+ * Submission queue (S1..S4): two kernel threads, one proxy, a queue of two entries of two cells,
+ * two lap tags, so that every cell is reused twice. An entry carries the number of its message in
+ * both cells; a message may also speak of a word that lies elsewhere. A caller may give up between
+ * reserving and writing.
  *
- * Checked: every message comes once, whole and in its caller's order; what it speaks of is there; nobody waits for ever.
+ * Checked: every message comes once, whole and in its caller's order; what it speaks of is there;
+ * nobody waits for ever.
  *
  * VARIANT aborted: -DABORTED the host aborts at any time; the proxy drains all the same
- * VARIANT dead: -DBOTH the proxy dies at any point, before or after an abort; the control line says so, and every caller must come to an end
+ * VARIANT dead: -DBOTH the proxy dies at any point, before or after an abort, and says so
  * MUTANT S1_NO_ROOM: does not wait for room
  * MUTANT S1_NO_ADD: takes a position with a load and a store
  * MUTANT S1_NEVER_REFRESH: trusts the cached head when it says full
  * MUTANT S1_OVERSHOOT: raises the cached copy to its own position
  * MUTANT S1_ABORTED: an abort ends the wait for room, and the position stays empty; under ABORTED
- * MUTANT S1_HIDDEN_DEATH: an abort overwrites the control line that told of a dead proxy; under BOTH
+ * MUTANT S1_HIDDEN_DEATH: an abort overwrites the news of the proxy's death; under BOTH
  * MUTANT S2_HOLE: a caller that gives up writes nothing
  * MUTANT S3_RELAXED: cell 0 of an entry that speaks of a word elsewhere is stored without release
- * MUTANT S3_NO_BARRIER: the word is stored by another thread, and no barrier comes before the release
+ * MUTANT S3_NO_BARRIER: another thread stored the word, and no barrier came before the release
  * MUTANT S3_NO_ACQUIRE: the proxy may load the word before it has loaded cell 0
- * MUTANT S4_EARLY_HEAD: the head is published before the entry is copied out (or its store without release)
+ * MUTANT S4_EARLY_HEAD: the head is published (or stored without release) before the copy is made
  * MUTANT S4_ONE_TAG: the proxy looks at the tag of cell 0 only
  * MUTANT S4_NO_LAPS: the tag is the same in every lap
  * MUTANT Z4_ROOM: the wait for room does not look at the control line; under DEAD

@@ -5,13 +5,13 @@
 #
 #   run.sh [-j jobs] [-t seconds] [-k] [model[/case]]...
 #
-# A model is a .pml file here; its head comment lists VARIANT and MUTANT cases. -t: limit of one case (60 s). -k: keeps the
+# A model is a .pml file here; its head comment lists VARIANT and MUTANT cases. -t: limit of one case (120 s). -k: keeps the
 # temporary folder, with the trails of rejected cases. Exit status: 0 all as expected, 1 not, 77 skipped.
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd)
 jobs=2
-limit=60
+limit=120
 keep=
 
 # one case: FILE NAME MACROS WANT, in a folder of its own

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Send (T1..T5): two blocks send on one socket in turns, at first inline with a window of two bytes, then, once one of them has asked
- * for a segment of three bytes, inline or by the ring. An inline entry carries one byte, the ring up to two at once. The transport
- * takes bytes when it likes. Who finishes last closes. The queue is a sequence of words (queue.pml is about it), the
+ * Send (T1..T5): two blocks send on one socket in turns, at first inline with a window of two
+ * bytes, then, once one of them has asked for a segment of three bytes, inline or by the ring. An
+ * inline entry carries one byte, the ring up to two at once. The transport takes bytes when it
+ * likes. Who finishes last closes. The queue is a sequence of words (queue.pml is about it), the
  * segment another socket's as soon as it is free.
  *
  * Checked: the transport gets every byte once and in order, and nobody waits for ever.
@@ -194,7 +195,7 @@ active proctype sender1() { SENDER(1, k1, LANE1) }
 
 /* ---- the proxy ---- */
 
-/* What the transport has not taken is kept where the ring has its place, or in the private buffer. */
+/* What the transport has not taken is kept at its place in the ring, or in the private buffer. */
 inline keep(pos)
 {
 #ifdef M_T2_DROP
@@ -252,7 +253,12 @@ inline handle()
 		closed = 1;
 #ifdef M_C_FREE_EARLY
 		if
-		:: seg -> d_step { mem[IN_RING(0)] = GARBAGE; mem[IN_RING(1)] = GARBAGE; mem[IN_RING(2)] = GARBAGE }
+		:: seg ->
+			d_step {
+				mem[IN_RING(0)] = GARBAGE;
+				mem[IN_RING(1)] = GARBAGE;
+				mem[IN_RING(2)] = GARBAGE
+			}
 		:: else
 		fi
 #endif

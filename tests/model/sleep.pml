@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sleeping (Z1..Z3). The proxy serves a queue and receives from socket A; its sleep mark, the kernel's heads and the wake-up of
- * its event descriptor are modelled whole, the queue and the line each by one word (queue.pml and line.pml are about them). The peer
- * sends TOTAL bytes on A, each as soon as the host's buffer has room, and then something on socket B. The kernel takes
- * bytes of A, one or all that it knows of, stops where the rest finds room on the way, and waits for B; at some point it submits an
- * entry and waits for its answer. Another thread of the host orders something of the proxy.
+ * Sleeping (Z1..Z3). The proxy serves a queue and receives from socket A; its sleep mark, the
+ * kernel's heads and the wake-up of its event descriptor are modelled whole, the queue and the line
+ * each by one word (queue.pml and line.pml are about them). The peer sends TOTAL bytes on A, each
+ * as soon as the host's buffer has room, and then something on socket B. The kernel takes bytes of
+ * A, one or all that it knows of, stops where the rest finds room on the way, and waits for B; at
+ * some point it submits an entry and waits for its answer. Another thread of the host orders
+ * something of the proxy.
  *
  * Checked: nobody waits for ever.
  *
- * VARIANT no_segment: -DNO_SEGMENT there is no ring to be had: the proxy waits for all of a private copy to be consumed
- * VARIANT gpu: -DGPU the kernel wakes nobody; a sentinel looks at the queue, and the proxy's sleep ends when it waits for room
+ * VARIANT no_segment: -DNO_SEGMENT no ring: the proxy waits until all of a private copy is consumed
+ * VARIANT gpu: -DGPU nobody is woken; a sentinel looks at the queue, a sleep for room is short
  * VARIANT gpu_no_segment: -DGPU -DNO_SEGMENT both
  * MUTANT Z1_LOAD: the kernel loads the mark, and exchanges it only if it is set
  * MUTANT Z1_STORE: the proxy stores the mark
@@ -23,7 +25,7 @@
  * MUTANT Z3_NO_LIST: the mark never says that the proxy waits for room
  * MUTANT Z3_NO_LOOK: the proxy does not look at the heads again
  * MUTANT Z3_LONG_SLEEP: waiting for room the proxy sleeps on; under GPU
- * MUTANT Z3_PART: the kernel looks at the mark for the first room it makes only, not for all; under NO_SEGMENT
+ * MUTANT Z3_PART: the kernel looks at the mark for the first room only, not for all; under NO_SEGMENT
  * MUTANT Z3_LAZY_HEAD: the kernel waits without having published its head; under NO_SEGMENT
  */
 #define RING 2
@@ -261,7 +263,8 @@ active proctype proxy()
 		d_step { tail++; host_a-- };
 #endif
 		store_release(p, TAIL, tail)
-	:: !done && mem[ENTRY] == served && mem[ORDER] == ordered && host_b == got_b && !(host_a && ROOM) ->
+	:: !done && mem[ENTRY] == served && mem[ORDER] == ordered &&
+	   host_b == got_b && !(host_a && ROOM) ->
 		/* nothing to do. The list of those who wait for room: A, if its bytes do. */
 		wants = !ROOM;
 #ifdef M_Z1_STORE
@@ -289,7 +292,7 @@ active proctype proxy()
 		if
 		:: again
 		:: !again ->
-			/* level-triggered: what is there wakes; bytes of A do not while they have no room */
+			/* what is there wakes, but bytes of A do not while they have no room */
 			if
 			:: event -> event = 0
 			:: host_a && !wants

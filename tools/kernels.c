@@ -127,7 +127,7 @@ GNET_DEV int accept_goes_on(int rc)
 	       rc != -EOPNOTSUPP;
 }
 
-GNET_KERNEL(kernel_echo, struct tool_echo, a)
+GNET_DEV void echo(struct tool_echo a)
 {
 	uint8_t *buf = a.buffers + (uint64_t)blockIdx.x * TOOL_BUFFER;
 
@@ -154,6 +154,19 @@ GNET_KERNEL(kernel_echo, struct tool_echo, a)
 	}
 }
 
+/* Blocks of up to 256 threads leave each thread the registers it likes, larger ones do not. */
+#define ROOMY 256
+
+GNET_KERNEL_MAX(kernel_echo, struct tool_echo, a, ROOMY)
+{
+	echo(a);
+}
+
+GNET_KERNEL(kernel_echo_wide, struct tool_echo, a)
+{
+	echo(a);
+}
+
 /* ---- cat -------------------------------------------------------------------------------------- */
 
 /* Moves bytes until the end of `from` (0) or an error, with *step saying where. */
@@ -172,7 +185,7 @@ GNET_DEV int64_t shovel(gnet_t *net, int from, int to, uint8_t *buf, int *step)
 	}
 }
 
-GNET_KERNEL(kernel_shovel, struct tool_shovel, a)
+GNET_DEV void cat(struct tool_shovel a)
 {
 	__shared__ uint64_t before;
 	int down = blockIdx.x == 1, step = TOOL_STEP_NONE;
@@ -207,6 +220,16 @@ GNET_KERNEL(kernel_shovel, struct tool_shovel, a)
 		gclose(a.net, a.peer);
 		gclose(a.net, a.local);
 	}
+}
+
+GNET_KERNEL_MAX(kernel_shovel, struct tool_shovel, a, ROOMY)
+{
+	cat(a);
+}
+
+GNET_KERNEL(kernel_shovel_wide, struct tool_shovel, a)
+{
+	cat(a);
 }
 
 /* ---- the table: what differs between the devices ---------------------------------------------- */
@@ -288,7 +311,11 @@ static int prepare(void)
 	if (rc == 0)
 		rc = GPUNET_PREPARE(kernel_echo);
 	if (rc == 0)
+		rc = GPUNET_PREPARE(kernel_echo_wide);
+	if (rc == 0)
 		rc = GPUNET_PREPARE(kernel_shovel);
+	if (rc == 0)
+		rc = GPUNET_PREPARE(kernel_shovel_wide);
 	return rc;
 }
 
@@ -315,19 +342,23 @@ static int run_connect(gpunet_t *g, struct tool_setup *setup)
 	return GPUNET_LAUNCH(g, kernel_connect, grid, args);
 }
 
-static int run_echo(gpunet_t *g, unsigned blocks, unsigned threads, const struct tool_echo *echo)
+static int run_echo(gpunet_t *g, unsigned blocks, unsigned threads, const struct tool_echo *given)
 {
 	struct gpunet_grid grid = grid_of(blocks, threads);
-	struct tool_echo args = *echo;
+	struct tool_echo args = *given;
 
+	if (threads > ROOMY)
+		return GPUNET_LAUNCH(g, kernel_echo_wide, grid, args);
 	return GPUNET_LAUNCH(g, kernel_echo, grid, args);
 }
 
-static int run_shovel(gpunet_t *g, unsigned threads, const struct tool_shovel *shovel_args)
+static int run_shovel(gpunet_t *g, unsigned threads, const struct tool_shovel *given)
 {
 	struct gpunet_grid grid = grid_of(2, threads);
-	struct tool_shovel args = *shovel_args;
+	struct tool_shovel args = *given;
 
+	if (threads > ROOMY)
+		return GPUNET_LAUNCH(g, kernel_shovel_wide, grid, args);
 	return GPUNET_LAUNCH(g, kernel_shovel, grid, args);
 }
 

@@ -32,8 +32,11 @@ struct serve_args {
 	int listener;
 };
 
-/* Any number of blocks wait on one listener; each connection goes to one of them. */
-GNET_KERNEL(echo_serve, struct serve_args, a)
+/*
+ * Any number of blocks wait on one listener; each connection goes to one of them. _MAX: with no more than THREADS threads
+ * a block, each of them may have more of a GPU's registers.
+ */
+GNET_KERNEL_MAX(echo_serve, struct serve_args, a, THREADS)
 {
 	__shared__ char buf[BUFFER];
 	int64_t n;

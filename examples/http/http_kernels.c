@@ -236,7 +236,7 @@ struct serve_args {
 	int listener;
 };
 
-GNET_KERNEL(http_serve, struct serve_args, a)
+GNET_KERNEL_MAX(http_serve, struct serve_args, a, THREADS)
 {
 	__shared__ struct http_block block;
 	int fd;

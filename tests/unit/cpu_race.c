@@ -26,6 +26,8 @@ enum {
 	WITH_FENCE,
 	WITHOUT_FENCE,
 	WITH_BLOCK_FENCE,
+	FENCE_BETWEEN_BLOCKS,
+	BLOCK_FENCE_BETWEEN_BLOCKS,
 	SHARED_OF_BLOCK_BEFORE,
 	GLOBAL_OF_OTHER_BLOCK,
 	KERNEL_AFTER_KERNEL,
@@ -33,8 +35,9 @@ enum {
 };
 
 static const char reported[CASES] = {
-	[WITHOUT_BARRIER] = 1,    [NEXT_ROUND] = 1,    [WITHOUT_SYNCWARP] = 1,
-	[SYNCWARP_OF_OTHERS] = 1, [WITHOUT_FENCE] = 1, [GLOBAL_OF_OTHER_BLOCK] = 1
+	[WITHOUT_BARRIER] = 1,      [NEXT_ROUND] = 1,    [WITHOUT_SYNCWARP] = 1,
+	[SYNCWARP_OF_OTHERS] = 1,   [WITHOUT_FENCE] = 1, [BLOCK_FENCE_BETWEEN_BLOCKS] = 1,
+	[GLOBAL_OF_OTHER_BLOCK] = 1
 };
 
 GNET_DEV void exchange_words(unsigned *word, int which)
@@ -67,19 +70,22 @@ GNET_DEV void exchange_in_warp(unsigned *word, int which)
 
 GNET_DEV void pass_on(unsigned *word, unsigned *flag, int which)
 {
-	if (threadIdx.x == 0) {
+	int block = which == WITH_BLOCK_FENCE || which == BLOCK_FENCE_BETWEEN_BLOCKS;
+	int device = which == WITH_FENCE || which == FENCE_BETWEEN_BLOCKS;
+
+	if (blockIdx.x == 0 && threadIdx.x == 0) {
 		word[0] = 7;
-		if (which == WITH_FENCE)
+		if (device)
 			__threadfence();
-		else if (which == WITH_BLOCK_FENCE)
+		else if (block)
 			__threadfence_block();
 		atomicExch(flag, 1u);
-	} else if (threadIdx.x == 1) {
+	} else if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 1) {
 		while (!atomicAdd(flag, 0u)) {
 		}
-		if (which == WITH_FENCE)
+		if (device)
 			__threadfence();
-		else if (which == WITH_BLOCK_FENCE)
+		else if (block)
 			__threadfence_block();
 		word[1] = word[0];
 	}
@@ -103,6 +109,8 @@ GNET_KERNEL(race_kernel, struct race, a)
 	case WITH_FENCE:
 	case WITHOUT_FENCE:
 	case WITH_BLOCK_FENCE:
+	case FENCE_BETWEEN_BLOCKS:
+	case BLOCK_FENCE_BETWEEN_BLOCKS:
 		pass_on(a.word, a.flag, a.which);
 		break;
 	case SHARED_OF_BLOCK_BEFORE:
@@ -120,15 +128,27 @@ GNET_KERNEL(race_kernel, struct race, a)
 	}
 }
 
+static unsigned blocks_of(int which)
+{
+	switch (which) {
+	case SHARED_OF_BLOCK_BEFORE:
+		return 8;
+	case FENCE_BETWEEN_BLOCKS:
+	case BLOCK_FENCE_BETWEEN_BLOCKS:
+	case GLOBAL_OF_OTHER_BLOCK:
+		return 2;
+	default:
+		return 1;
+	}
+}
+
 /* In the child. */
 static int run_case(int which)
 {
 	struct platform_dev *d = test_open(2, 0);
 	static unsigned word[64], flag;
 	struct race a = { which, word, &flag };
-	unsigned blocks = which == SHARED_OF_BLOCK_BEFORE  ? 8
-			  : which == GLOBAL_OF_OTHER_BLOCK ? 2
-							   : 1;
+	unsigned blocks = blocks_of(which);
 	int err = test_run(d, race_kernel, blocks, 32, a);
 
 	if (!err && which == KERNEL_AFTER_KERNEL)

@@ -110,6 +110,84 @@ static void no_wakeup_between_fibers_and_blocks_is_lost(void **state)
 	}
 }
 
+struct late {
+	uint64_t *word;
+};
+
+/* Thread 0 looks, and before it waits the others have had their turn: the one event there is comes in between. */
+GNET_KERNEL(late_kernel, struct late, a)
+{
+	unsigned i;
+
+	if (threadIdx.x) {
+		publish(a.word, 1);
+		return;
+	}
+	while (!__atomic_load_n(a.word, __ATOMIC_ACQUIRE)) {
+		for (i = 0; i < 200; i++)
+			gpunet_cpu_yield();
+		gpunet_cpu_wait(0);
+	}
+}
+
+static void an_event_between_look_and_wait_is_not_lost(void **state)
+{
+	uint64_t seed;
+
+	(void)state;
+	for (seed = 0; seed < 20; seed++) {
+		struct platform_dev *d = test_open(1, seed);
+		uint64_t word = 0;
+		struct late a = { &word };
+
+		assert_int_equal(test_run(d, late_kernel, 1, 2, a), 0);
+		platform_cpu.close(d);
+	}
+}
+
+static uint64_t *late_word;
+
+/* The clock is read after a round was found empty and before the thread sleeps. */
+static uint64_t now_and_publish(void)
+{
+	uint64_t *word = __atomic_exchange_n(&late_word, NULL, __ATOMIC_ACQ_REL);
+
+	if (word) {
+		__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+		gpunet_cpu_event();
+	}
+	return sys_real.now_ns();
+}
+
+struct once {
+	uint64_t *word, *waited;
+};
+
+GNET_KERNEL(once_kernel, struct once, a)
+{
+	uint64_t start = sys_real.now_ns();
+
+	__atomic_store_n(&late_word, a.word, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(a.word, __ATOMIC_ACQUIRE))
+		gpunet_cpu_wait(start + 20 * SECOND);
+	*a.waited = sys_real.now_ns() - start;
+}
+
+static void an_event_before_the_thread_sleeps_is_not_lost(void **state)
+{
+	struct platform_dev *d = test_open(1, 0);
+	uint64_t word = 0, waited = 0;
+	struct once a = { &word, &waited };
+
+	(void)state;
+	sys.now_ns = now_and_publish;
+	assert_int_equal(test_run(d, once_kernel, 1, 1, a), 0);
+	sys.now_ns = sys_real.now_ns;
+	assert_int_equal(word, 1);
+	assert_in_range(waited, 1, 19 * SECOND);
+	platform_cpu.close(d);
+}
+
 struct until {
 	uint64_t *word;
 	uint64_t ns;
@@ -297,6 +375,34 @@ static void a_spin_lock_of_atomics_is_passed_on(void **state)
 	}
 }
 
+struct flag {
+	unsigned *word;
+};
+
+/* The first thread of each warp spins until the last of the block has had its turn. */
+GNET_KERNEL(flag_kernel, struct flag, a)
+{
+	if (threadIdx.x == blockDim.x - 1)
+		atomicExch(a.word, 1u);
+	while (!atomicAdd(a.word, 0u)) {
+	}
+}
+
+static void a_spin_on_an_atomic_lets_the_others_run(void **state)
+{
+	uint64_t seed;
+
+	(void)state;
+	for (seed = 0; seed < 3; seed++) {
+		struct platform_dev *d = test_open(1, seed);
+		unsigned word = 0;
+		struct flag a = { &word };
+
+		assert_int_equal(test_run(d, flag_kernel, 1, 70, a), 0);
+		platform_cpu.close(d);
+	}
+}
+
 struct kicks {
 	void *dev;
 	unsigned *called;
@@ -338,12 +444,15 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_wakeup_between_host_and_kernel_is_lost),
 		cmocka_unit_test(no_wakeup_between_fibers_and_blocks_is_lost),
+		cmocka_unit_test(an_event_between_look_and_wait_is_not_lost),
+		cmocka_unit_test(an_event_before_the_thread_sleeps_is_not_lost),
 		cmocka_unit_test(a_wait_ends_at_its_deadline_and_sleeps_until_then),
 		cmocka_unit_test(an_event_ends_a_wait_before_its_deadline),
 		cmocka_unit_test(a_kernel_of_another_device_ends_a_wait),
 		cmocka_unit_test(kernels_that_wait_use_no_cpu),
 		cmocka_unit_test(a_spin_with_nanosleep_sleeps),
 		cmocka_unit_test(a_spin_lock_of_atomics_is_passed_on),
+		cmocka_unit_test(a_spin_on_an_atomic_lets_the_others_run),
 		cmocka_unit_test(a_kick_calls_what_the_host_has_set),
 	};
 

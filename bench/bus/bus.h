@@ -121,6 +121,7 @@ void bus_report(const struct bus *b, const char *name, const char *form, const c
 void bus_flags(struct bus *b);
 void bus_lines(struct bus *b);
 void bus_rings(struct bus *b);
+void bus_rings_call(struct bus *b);
 void bus_copies(struct bus *b);
 void bus_latency(struct bus *b);
 void bus_litmus(struct bus *b);

@@ -195,6 +195,7 @@ static const struct question questions[] = {
 	{ "flags", "a flag from the CPU to a kernel and back", bus_flags },
 	{ "lines", "a line of tagged cells to a kernel, an entry of tagged cells back", bus_lines },
 	{ "rings", "bytes through rings with release and acquire", bus_rings },
+	{ "rings-call", "the same with a copy that is a call, see GNET_COPY_CALL", bus_rings_call },
 	{ "copies", "bandwidth of ring copies", bus_copies },
 	{ "latency", "single accesses and atomics", bus_latency },
 	{ "litmus", "orders that may and may not be seen", bus_litmus },
@@ -210,7 +211,7 @@ static int usage(FILE *to)
 	      "  --quick  a tenth of the rounds      --cpu N  runs the CPU's side on processor N\n\n",
 	      to);
 	for (i = 0; i < QUESTIONS; i++)
-		fprintf(to, "  %-8s %s\n", questions[i].name, questions[i].what);
+		fprintf(to, "  %-10s %s\n", questions[i].name, questions[i].what);
 	return to == stdout ? 0 : 2;
 }
 

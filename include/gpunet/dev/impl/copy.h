@@ -37,6 +37,16 @@
 #ifdef __CUDACC__
 typedef uint4 gnet__word;
 
+/*
+ * Copies of more than a byte a thread can be calls instead: a third less code in a kernel of many
+ * copies, but registers are saved at each call.
+ */
+#ifdef GNET_COPY_CALL
+#define GNET__COPY_MANY static __device__ __noinline__ __attribute__((unused))
+#else
+#define GNET__COPY_MANY GNET_DEV
+#endif
+
 #define GNET__UNROLL _Pragma("unroll")
 
 GNET_DEV uint32_t gnet__funnel(uint32_t low, uint32_t high, unsigned bits)
@@ -48,6 +58,7 @@ typedef struct {
 	uint32_t x, y, z, w;
 } __attribute__((aligned(16), may_alias)) gnet__word;
 
+#define GNET__COPY_MANY GNET_DEV
 #define GNET__UNROLL
 
 GNET_DEV uint32_t gnet__funnel(uint32_t low, uint32_t high, unsigned bits)
@@ -104,7 +115,7 @@ GNET_DEV gnet__word gnet__next_lane(gnet__word mine, gnet__word after, unsigned 
  * `words` aligned words to dst. src begins `skew` bytes into its first word; if that is not 0, one
  * word more is loaded than stored. By whole warps: a warp takes runs of 32 * per words, and all its
  * lanes make the same turns. Positions 0 to phase - 1 are no words: they move a warp's 512 bytes to
- * the beginning of a line of 128, see gnet__copy_any.
+ * the beginning of a line of 128, see gnet__copy_many.
  */
 GNET_DEV void gnet__copy_warps(gnet__word *dst, const gnet__word *src, unsigned words,
 			       unsigned phase, unsigned skew, unsigned tid, unsigned nthreads)
@@ -201,19 +212,18 @@ GNET_DEV void gnet__copy_bytes(unsigned char *dst, const unsigned char *src, uns
  * The side across the bus, dst if `out` and else src, is accessed by warps from the beginning of a
  * line of 128 bytes on, which saves one packet in five.
  */
-GNET_DEV void gnet__copy_any(void *dst, const void *src, size_t n, int out, unsigned tid,
-			     unsigned nthreads)
+GNET__COPY_MANY void gnet__copy_many(void *dst, const void *src, size_t n, int out, unsigned tid,
+				     unsigned nthreads)
 {
 	unsigned char *d = (unsigned char *)dst;
 	const unsigned char *s = (const unsigned char *)src;
 	const gnet__word *src_words;
 	gnet__word *dst_words;
-	unsigned head, skew, edges, phase;
-	unsigned char byte0 = 0, byte1 = 0;
-	unsigned words, tail_at, edge0, edge1;
+	unsigned head, skew, words, tail_at, tail, phase;
+	unsigned char first = 0, last = 0;
 
-	/* One turn, or too little for a word to be sure of. */
-	if (n <= nthreads || n < 64u) {
+	/* Too little for a word to be sure of. */
+	if (n < 64u) {
 		gnet__copy_bytes(d, s, (unsigned)n, tid, nthreads);
 		return;
 	}
@@ -223,30 +233,37 @@ GNET_DEV void gnet__copy_any(void *dst, const void *src, size_t n, int out, unsi
 		head += 16u; /* the word of src that holds byte `head` begins before src */
 	words = ((unsigned)n - head + skew) / 16u - (skew ? 1u : 0u);
 	tail_at = head + words * 16u;
-	edges = head + (unsigned)n - tail_at; /* at most 60 */
+	tail = (unsigned)n - tail_at;
 
 	src_words = (const gnet__word *)(s + head - skew);
 	dst_words = (gnet__word *)(d + head);
 	if (nthreads < 32u) {
 		gnet__copy_bytes(d, s, head, tid, nthreads);
-		gnet__copy_bytes(d + tail_at, s + tail_at, (unsigned)n - tail_at, tid, nthreads);
+		gnet__copy_bytes(d + tail_at, s + tail_at, tail, tid, nthreads);
 		gnet__copy_words(dst_words, src_words, words, skew, tid, nthreads);
 		return;
 	}
 
-	/* The bytes of the edges, two a thread at most, are on their way while the words are. */
-	edge0 = tid < head ? tid : tid - head + tail_at;
-	edge1 = tid + nthreads < head ? tid + nthreads : tid + nthreads - head + tail_at;
-	if (tid < edges)
-		byte0 = s[edge0];
-	if (tid + nthreads < edges)
-		byte1 = s[edge1];
+	/* The edges, of 30 bytes at most each, are on their way while the words are. */
+	if (tid < head)
+		first = s[tid];
+	if (tid < tail)
+		last = s[tail_at + tid];
 	phase = (unsigned)((out ? (uintptr_t)d : (uintptr_t)s - skew) + head) / 16u & 7u;
 	gnet__copy_warps(dst_words, src_words, words, phase, skew, tid, nthreads);
-	if (tid < edges)
-		d[edge0] = byte0;
-	if (tid + nthreads < edges)
-		d[edge1] = byte1;
+	if (tid < head)
+		d[tid] = first;
+	if (tid < tail)
+		d[tail_at + tid] = last;
+}
+
+GNET_DEV void gnet__copy_any(void *dst, const void *src, size_t n, int out, unsigned tid,
+			     unsigned nthreads)
+{
+	if (n > nthreads)
+		gnet__copy_many(dst, src, n, out, tid, nthreads);
+	else if (tid < n)
+		((unsigned char *)dst)[tid] = ((const unsigned char *)src)[tid];
 }
 
 #else

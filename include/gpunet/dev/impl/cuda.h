@@ -9,8 +9,9 @@
 
 /* The calls use about a hundred registers a thread where they may, which is too many for blocks of 1,024. */
 #define GNET_KERNEL(name, type, arg) GNET_KERNEL_MAX(name, type, arg, 1024)
+/* One resident block a multiprocessor is enough: without that minimum the compiler bounds registers for two and spills. */
 #define GNET_KERNEL_MAX(name, type, arg, threads) \
-	extern "C" __global__ void __launch_bounds__(threads) name(type arg)
+	extern "C" __global__ void __launch_bounds__(threads, 1) name(type arg)
 
 #define GNET_DYN_SHARED(type, name)                                       \
 	extern __shared__ __align__(16) unsigned char gnet_dyn_shared_[]; \

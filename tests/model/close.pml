@@ -16,12 +16,15 @@
  * VARIANT abort: -DABORT the proxy dies at any point, the control line says so
  * MUTANT C_ENTER_NO_CAS: enters by a look at life and an addition
  * MUTANT C_ENTER_NO_GEN: enters whatever the generation
+ * MUTANT C_TAKE_NO_CAS: takes the side by a look and a store
  * MUTANT C_NO_MARK: life is not marked
+ * MUTANT C_MARK_ONE: life is marked, but not the side
  * MUTANT C_TWO_CLOSERS: a second gclose goes on though the mark is set
- * MUTANT C_BLIND_WAITER: a waiter does not look at life
+ * MUTANT C_BLIND_WAITER: the side's holder does not look at its word while it waits
  * MUTANT C_STALE_WAITER: who waits for the side does not look at the generation
  * MUTANT C_NO_CANCEL: no CANCEL is submitted
  * MUTANT C_CANCEL_FORGOTTEN: CANCEL ends a pending CONNECT, but not one that comes later
+ * MUTANT C_SIDE_FORGOTTEN: gclose waits for users, but not for the side
  * MUTANT C_NO_WAIT: CLOSE is submitted while there are users
  * MUTANT C_CLEAR_LATE: life is cleared after CLOSE
  * MUTANT C_CLOSE_RELAXED: CLOSE is stored without release
@@ -39,7 +42,7 @@
 #define GEN_OF(e) (((e) >> 3) & 3)
 #define WHO_OF(e) ((e) >> 5)
 
-/* generation, receive side held, closing, users */
+/* life: generation, closing, users; the receive side's word: generation, held, closing */
 #define CLOSING 8
 #define HELD 16
 #define USERS_OF(l) ((l) & 7)
@@ -48,10 +51,11 @@
 
 #define QUEUE 7
 #define LIFE_WORD QUEUE
-#define HEAD (QUEUE + 1)
-#define ANSWER(who) (QUEUE + 2 + (who))
-#define WORDS (QUEUE + 6)
-#define SB 3
+#define SIDE_WORD (QUEUE + 1)
+#define HEAD (QUEUE + 2)
+#define ANSWER(who) (QUEUE + 3 + (who))
+#define WORDS (QUEUE + 7)
+#define SB 4
 
 #define OK 1
 #define BADF 2
@@ -71,7 +75,7 @@ active proctype bus_opener() { BUS(opener) }
 /* A closer's release waits for the stores of the user, who has left before. */
 #define CUMULATIVE(b, other) end: do \
 	:: d_step { MAY0(b) && (!b.r[0] || (user.n == 0 && other.n == 0)) -> arrive(b, 0) } \
-	ARRIVE1(b) ARRIVE2(b) od
+	ARRIVE1(b) ARRIVE2(b) ARRIVE3(b) od
 active proctype bus_closer0() { CUMULATIVE(closer0, closer1) }
 active proctype bus_closer1() { CUMULATIVE(closer1, closer0) }
 
@@ -87,35 +91,66 @@ inline submit(b, e, rel)
 #else
 #define ANSWERED(who) (mem[ANSWER(who)] || stop)
 #endif
+#define HELD_NOW (mem[SIDE_WORD] & HELD)
+#ifdef M_C_SIDE_FORGOTTEN
+#define IN_USE (USERS_OF(mem[LIFE_WORD]) > 1)
+#else
+#define IN_USE (USERS_OF(mem[LIFE_WORD]) > 1 || HELD_NOW)
+#endif
 /* Users leave when the network stops, so this wait ends by itself; it looks all the same. */
-#define ALONE (USERS_OF(mem[LIFE_WORD]) == 1 || stop)
+#define ALONE (!IN_USE || stop)
 
 #ifdef M_C_ENTER_NO_GEN
-#define MAY_ENTER(gen) (GEN_IN(mem[LIFE_WORD]) && !(mem[LIFE_WORD] & CLOSING))
+#define ALIVE(word, gen) (GEN_IN(mem[word]) && !(mem[word] & CLOSING))
 #else
-#define MAY_ENTER(gen) (GEN_IN(mem[LIFE_WORD]) == gen && !(mem[LIFE_WORD] & CLOSING))
+#define ALIVE(word, gen) (GEN_IN(mem[word]) == gen && !(mem[word] & CLOSING))
 #endif
 
-/* side: HELD or 0; a side that is held is not waited for here */
-inline enter(gen, side, in)
+inline enter(gen, in)
 {
 #ifdef M_C_ENTER_NO_CAS
-	in = MAY_ENTER(gen) && !(mem[LIFE_WORD] & side);
+	in = ALIVE(LIFE_WORD, gen);
 	if
-	:: in -> mem[LIFE_WORD] = (mem[LIFE_WORD] + 1) | side
+	:: in -> mem[LIFE_WORD] = mem[LIFE_WORD] + 1
 	:: else
 	fi
 #else
 	d_step {
-		in = MAY_ENTER(gen) && !(mem[LIFE_WORD] & side);
-		mem[LIFE_WORD] = (mem[LIFE_WORD] + in) | (side * in)
+		in = ALIVE(LIFE_WORD, gen);
+		mem[LIFE_WORD] = mem[LIFE_WORD] + in
 	}
 #endif
 }
 
-inline leave(side)
+inline leave()
 {
-	mem[LIFE_WORD] = mem[LIFE_WORD] - 1 - side
+	mem[LIFE_WORD] = mem[LIFE_WORD] - 1
+}
+
+/* Takes the side if it is free now. */
+inline take(gen, in)
+{
+#ifdef M_C_TAKE_NO_CAS
+	in = ALIVE(SIDE_WORD, gen) && !HELD_NOW;
+	if
+	:: in -> mem[SIDE_WORD] = mem[SIDE_WORD] | HELD
+	:: else
+	fi
+#else
+	d_step {
+		in = ALIVE(SIDE_WORD, gen) && !HELD_NOW;
+		mem[SIDE_WORD] = mem[SIDE_WORD] | (HELD * in)
+	}
+#endif
+}
+
+/* Clears a bit, whatever else the word has got meanwhile. */
+inline give()
+{
+	d_step {
+		assert(HELD_NOW);
+		mem[SIDE_WORD] = mem[SIDE_WORD] - HELD
+	}
 }
 
 proctype connector()
@@ -124,57 +159,55 @@ proctype connector()
 	bit in;
 
 	if
-	:: enter(1, 0, in);
+	:: enter(1, in);
 		if
 		:: in ->
 			submit(user, ENTRY(CONNECT, 1, 0), 1);
 			ANSWERED(0);
-			leave(0)
+			leave()
 		:: else
 		fi
-	:: enter(1, HELD, in);
+	:: take(1, in);
 		if
 		:: in ->
 			store_release(user, HEAD, 1);
 #ifdef M_C_BLIND_WAITER
 			stop;
 #else
-			(mem[LIFE_WORD] & CLOSING) || stop;
+			(mem[SIDE_WORD] & CLOSING) || stop;
 #endif
-			leave(HELD)
+			give()
 		:: else
 		fi
 	fi
 }
 
 #ifdef M_C_STALE_WAITER
-#define GONE (mem[LIFE_WORD] & CLOSING)
+#define GONE (mem[SIDE_WORD] & CLOSING)
 #else
-#define GONE (GEN_IN(mem[LIFE_WORD]) != 1 || (mem[LIFE_WORD] & CLOSING))
+#define GONE (GEN_IN(mem[SIDE_WORD]) != 1 || (mem[SIDE_WORD] & CLOSING))
 #endif
 
 proctype waiter()
 {
 	if
 	:: GONE || stop
-	:: d_step {
-			!GONE && !(mem[LIFE_WORD] & HELD) ->
-			mem[LIFE_WORD] = (mem[LIFE_WORD] + 1) | HELD
-		};
-		leave(HELD)
+	:: d_step { !GONE && !HELD_NOW -> mem[SIDE_WORD] = mem[SIDE_WORD] | HELD };
+		give()
 	fi
 }
 
 #define CLOSER(b, who) \
 	byte pos; \
 	bit in, late; \
-	enter(1, 0, in); \
+	enter(1, in); \
 	if \
 	:: in -> \
 		MARK_LIFE(); \
 		if \
-		:: late -> leave(0); REFUSED \
+		:: late -> leave(); REFUSED \
 		:: else -> \
+			MARK_SIDE \
 			CANCEL_USERS(b) \
 			WAIT_ALONE \
 			if \
@@ -201,12 +234,17 @@ inline mark_life()
 	}
 }
 #define MARK_LIFE() mark_life()
+#ifdef M_C_MARK_ONE
+#define MARK_SIDE
+#else
+#define MARK_SIDE mem[SIDE_WORD] = mem[SIDE_WORD] | CLOSING;
+#endif
 
 #ifdef M_C_NO_CANCEL
 #define CANCEL_USERS(b)
 #else
 #define CANCEL_USERS(b) if \
-	:: USERS_OF(mem[LIFE_WORD]) > 1 -> submit(b, ENTRY(CANCEL, 1, 0), 0) \
+	:: IN_USE -> submit(b, ENTRY(CANCEL, 1, 0), 0) \
 	:: else \
 	fi;
 #endif
@@ -222,10 +260,12 @@ inline mark_life()
 #endif
 #ifdef M_C_CLEAR_LATE
 #define CLEAR_AND_CLOSE(b, who) \
-	submit(b, ENTRY(CLOSE, 1, who), CLOSE_RELEASE); store(b, LIFE_WORD, 0)
+	submit(b, ENTRY(CLOSE, 1, who), CLOSE_RELEASE); \
+	store(b, SIDE_WORD, 0); store(b, LIFE_WORD, 0)
 #else
 #define CLEAR_AND_CLOSE(b, who) \
-	store(b, LIFE_WORD, 0); submit(b, ENTRY(CLOSE, 1, who), CLOSE_RELEASE)
+	store(b, SIDE_WORD, 0); store(b, LIFE_WORD, 0); \
+	submit(b, ENTRY(CLOSE, 1, who), CLOSE_RELEASE)
 #endif
 
 proctype close0() { CLOSER(closer0, 1) }
@@ -242,13 +282,17 @@ proctype open()
 	if
 	:: mem[ANSWER(3)] == OK ->
 		/* its life begins; what is still on its way would be seen by one of these looks */
+		store_release(opener, SIDE_WORD, LIFE(2, 0));
 		store_release(opener, LIFE_WORD, LIFE(2, 0));
 		drained(opener);
-		enter(2, 0, in);
+		enter(2, in);
 		assert(in);
 		assert(mem[HEAD] == 0);
-		leave(0);
-		d_step { assert(mem[LIFE_WORD] == LIFE(2, 0)) }
+		leave();
+		d_step {
+			assert(mem[LIFE_WORD] == LIFE(2, 0));
+			assert(mem[SIDE_WORD] == LIFE(2, 0))
+		}
 	:: else
 	fi
 }
@@ -323,6 +367,7 @@ init
 {
 	atomic {
 		mem[LIFE_WORD] = LIFE(1, 0);
+		mem[SIDE_WORD] = LIFE(1, 0);
 		run connector();
 		run waiter();
 		run close0();

@@ -368,13 +368,13 @@ active proctype reader()
 #else
 			:: TAG_OF(c1) == TAG_OF(c0) && TAIL_OF(c1) == TAIL_OF(c0) ->
 #endif
-				/* the acquire; it may have more bytes by now, and nothing else */
-				d_step {
-					assert(INLINE_OF(mem[0]) == 0);
-					c0 = mem[0];
-					tail = TAIL_AT(c0, head);
-					seg = PAYLOAD_OF(c1) & 3
-				};
+				/* the acquire: of cell 0 as it was loaded, or of a newer one, which may have
+				 * more bytes, and nothing else */
+				if
+				:: d_step { assert(INLINE_OF(mem[0]) == 0); c0 = mem[0] }
+				:: true
+				fi;
+				d_step { tail = TAIL_AT(c0, head); seg = PAYLOAD_OF(c1) & 3 };
 #ifdef M_R4_NO_ACQUIRE
 				do
 				:: head < tail ->

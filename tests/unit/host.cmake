@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# The host API: gpunet_open and its options, faults in it and under it.
+
+gpunet_unit_test(host_options host_options.c)
+gpunet_unit_test(open_fail open_fail.c)
+if(TARGET unit_open_fail)
+	# Threads are not started through the table of system calls.
+	target_link_options(unit_open_fail PRIVATE -Wl,--wrap=pthread_create)
+endif()

@@ -43,9 +43,9 @@ struct gpunet_options {
 	int spin_us;
 	/* GPUNET_MAX_SOCKETS: open at once, 16-1048575 [16384] */
 	unsigned max_sockets;
-	/* GPUNET_SLAB_BYTES: pinned memory of all data rings, 64 KiB-64 GiB [64 MiB] */
+	/* GPUNET_SLAB_BYTES: pinned memory of all data rings, 64 KiB-64 GiB [256 MiB] */
 	size_t slab_bytes;
-	/* GPUNET_SEGMENT_BYTES: one ring, a power of two, 16 KiB-8 MiB [256 KiB] */
+	/* GPUNET_SEGMENT_BYTES: one ring, a power of two, 16 KiB-8 MiB [1 MiB] */
 	size_t segment_bytes;
 	/*
 	 * GPUNET_QUEUE_ENTRIES: submission queue a proxy thread, power of two, 64-65536 [1024]

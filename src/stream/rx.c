@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* The most that one receive takes: small enough that the kernel copies while the proxy receives on. */
-#define RX_CHUNK (64u * 1024u)
+#define RX_CHUNK (128u * 1024u)
 /* How many streams are looked at for a segment to take back. */
 #define RECLAIM_SCAN 64
 

@@ -81,6 +81,20 @@ void rnic_comp_timer(struct rnic_qp *qp, uint64_t now)
 	rnic_comp_arm(qp);
 }
 
+void rnic_comp_retire(struct rnic_qp *qp)
+{
+	struct rnic_sq *sq = &qp->sq;
+
+	while (sq->una != sq->assigned) {
+		struct rnic_swqe *w = rnic_swqe_at(sq, sq->una);
+
+		if (wire_psn_diff(wire_psn_add(w->psn, w->npsn), sq->una_psn) > 0)
+			break;
+		sq->rd_wqes -= rnic_swqe_is_rd(w);
+		sq->una++;
+	}
+}
+
 void rnic_comp_advance(struct rnic_qp *qp, uint32_t psn, uint64_t now)
 {
 	struct rnic_sq *sq = &qp->sq;
@@ -91,14 +105,7 @@ void rnic_comp_advance(struct rnic_qp *qp, uint32_t psn, uint64_t now)
 	sq->retry_left = (uint8_t)qp->attr.retry;
 	sq->rnr_left = (uint8_t)qp->attr.rnr_retry;
 	sq->went_back = false;
-	while (sq->una != sq->assigned) {
-		struct rnic_swqe *w = rnic_swqe_at(sq, sq->una);
-
-		if (wire_psn_diff(wire_psn_add(w->psn, w->npsn), psn) > 0)
-			break;
-		sq->rd_wqes -= rnic_swqe_is_rd(w);
-		sq->una++;
-	}
+	rnic_comp_retire(qp);
 	while (sq->rd_tail != sq->rd_head &&
 	       wire_psn_diff(sq->rd_end[sq->rd_tail % RNIC_MAX_RD], psn) < 0)
 		sq->rd_tail++;

@@ -31,14 +31,25 @@ int rnic_cq_destroy(struct rnic_cq *cq)
 	if (cq->refs)
 		return -EBUSY;
 	cq->r->ncq--;
+	rnic_ext_cq_free(cq);
 	free(cq->ring);
 	free(cq);
 	return 0;
 }
 
+void rnic_cq_feed(struct rnic_cq *cq)
+{
+	struct rnic_qp *qp;
+
+	cq->starved = false;
+	for (qp = cq->r->all; qp; qp = qp->next_all)
+		if (qp->scq == cq || qp->rcq == cq)
+			rnic_kick(qp);
+}
+
 bool rnic_cq_room(struct rnic_cq *cq)
 {
-	if (cq->head - cq->tail < cq->size)
+	if (cq->ext.buf ? rnic_ext_cq_room(cq) : cq->head - cq->tail < cq->size)
 		return true;
 	if (!cq->starved)
 		cq->r->ctr.cq_full++;
@@ -48,7 +59,10 @@ bool rnic_cq_room(struct rnic_cq *cq)
 
 void rnic_cq_put(struct rnic_cq *cq, const struct rnic_wc *wc, bool solicited)
 {
-	cq->ring[cq->head++ % cq->size] = *wc;
+	if (cq->ext.buf)
+		rnic_ext_cq_put(cq, wc, solicited);
+	else
+		cq->ring[cq->head++ % cq->size] = *wc;
 	if (cq->armed == 2 || (cq->armed == 1 && (solicited || wc->status != RNIC_WC_SUCCESS))) {
 		cq->armed = 0;
 		cq->notify(cq->ctx);
@@ -58,16 +72,13 @@ void rnic_cq_put(struct rnic_cq *cq, const struct rnic_wc *wc, bool solicited)
 unsigned rnic_cq_poll(struct rnic_cq *cq, struct rnic_wc *wc, unsigned n)
 {
 	unsigned got = 0;
-	struct rnic_qp *qp;
 
+	if (cq->ext.buf)
+		return 0;
 	while (got < n && cq->tail != cq->head)
 		wc[got++] = cq->ring[cq->tail++ % cq->size];
-	if (got && cq->starved) {
-		cq->starved = false;
-		for (qp = cq->r->all; qp; qp = qp->next_all)
-			if (qp->scq == cq || qp->rcq == cq)
-				rnic_kick(qp);
-	}
+	if (got && cq->starved)
+		rnic_cq_feed(cq);
 	return got;
 }
 

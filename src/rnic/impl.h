@@ -16,6 +16,7 @@
  *	resp.c	responder of RC and UC: takes requests
  *	respout.c responder: sends acknowledgements and responses
  *	ud.c	datagrams
+ *	mlx5.c	queues in the caller's memory
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,6 +31,7 @@ enum {
 	RNIC_MAX_RD = 128,
 	RNIC_GRH_LEN = 40,
 	RNIC_TIMERS_A_STEP = 64,
+	RNIC_EXT_DEPTH = 256, /* work requests fetched from memory and not complete */
 };
 
 #define RNIC_NEVER UINT64_MAX
@@ -81,6 +83,23 @@ struct rnic_cq {
 	void (*notify)(void *ctx);
 	void *ctx;
 	struct rnic_wc *ring;
+	struct rnic_mlx5_cq_init ext; /* buf NULL: the ring above */
+	struct rnic_cq *next_ext;
+};
+
+/* Work requests besides those of enum rnic_wr_opcode. */
+enum {
+	RNIC_WR_NOP = 100, /* completes in its turn */
+	RNIC_WR_BAD = 101, /* fails in its turn, with the status in imm */
+};
+
+/* The queues of a queue pair that is posted by memory. */
+struct rnic_ext {
+	struct rnic_mlx5_queues q; /* dbrec NULL: posted by calls */
+	uint16_t sq_ci;            /* first block not fetched */
+	uint16_t rq_ci;
+	int slot; /* doorbell, or -1 */
+	struct rnic_qp *next, **prev;
 };
 
 /* A posted receive. */
@@ -241,6 +260,7 @@ struct rnic_qp {
 	struct rnic_sq sq;
 	struct rnic_rq rq;
 	struct rnic_resp resp;
+	struct rnic_ext ext;
 };
 
 struct rnic {
@@ -261,6 +281,14 @@ struct rnic {
 	struct rnic_qp *ready_head, **ready_tail;
 	struct rnic_qp **timers;
 	uint32_t ntimers;
+
+	struct rnic_cq *ext_cqs;
+	struct rnic_qp *ext_qps;   /* posted by memory */
+	struct rnic_qp *ext_next;  /* whose records are looked at next */
+	struct rnic_qp **db_owner; /* by slot */
+	uint64_t *db_seen;
+	unsigned db_used; /* slots below this one may have owners */
+	uint64_t scan_at, scan_ns;
 };
 
 /* --- sched.c ----------------------------------------------------------------------------------- */
@@ -301,6 +329,8 @@ int rnic_scatter(struct rnic_pd *pd, const struct rnic_sge *sge, unsigned nsge, 
 
 /* Whether there is room; if not, the CQ's next poll kicks its queue pairs. */
 bool rnic_cq_room(struct rnic_cq *cq);
+/* There is room again: those that wait for it get their turn. */
+void rnic_cq_feed(struct rnic_cq *cq);
 /* There is room. */
 void rnic_cq_put(struct rnic_cq *cq, const struct rnic_wc *wc, bool solicited);
 
@@ -320,6 +350,11 @@ struct rnic_qp *rnic_qp_find(struct rnic *r, uint32_t num);
 /* To ERR; the oldest send completes with `status`, or as flushed when it is 0. */
 void rnic_qp_error(struct rnic_qp *qp, enum rnic_wc_status status);
 void rnic_event(struct rnic *r, enum rnic_event_type type, void *object);
+/* rnic_post_send() for either kind of queue pair. */
+int rnic_sq_post(struct rnic_qp *qp, const struct rnic_send_wr *wr);
+/* Puts a work request into the send queue unchecked; there is room. */
+void rnic_sq_push(struct rnic_qp *qp, const struct rnic_send_wr *wr, uint32_t len);
+bool rnic_sq_full(const struct rnic_qp *qp);
 static inline bool rnic_qp_reliable(const struct rnic_qp *qp)
 {
 	return qp->type == RNIC_QP_RC;
@@ -350,6 +385,8 @@ void rnic_comp_receive(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_t
 void rnic_comp_timer(struct rnic_qp *qp, uint64_t now);
 /* All up to but without `psn` is acknowledged. */
 void rnic_comp_advance(struct rnic_qp *qp, uint32_t psn, uint64_t now);
+/* Passes over work requests that take no packet and have nothing before them. */
+void rnic_comp_retire(struct rnic_qp *qp);
 /* Puts completions into the CQ as far as there is room. */
 void rnic_comp_report(struct rnic_qp *qp);
 /* Sees that the timer fires when the next deadline is over. */
@@ -361,6 +398,25 @@ void rnic_resp_receive(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_t
 /* Sends one packet of responses, as rnic_req_send(). */
 int rnic_resp_send(struct rnic_qp *qp, uint64_t now);
 void rnic_ud_receive(struct rnic_qp *qp, const struct rnic_rx *rx, const struct wire_roce *pkt);
+
+/* --- mlx5.c ------------------------------------------------------------------------------------ */
+
+int rnic_ext_check(const struct rnic *r, const struct rnic_qp_init *in);
+int rnic_ext_init(struct rnic_qp *qp, const struct rnic_mlx5_queues *q);
+void rnic_ext_free(struct rnic_qp *qp);
+void rnic_ext_reset(struct rnic_qp *qp);
+/* Takes what was posted to the send queue, as far as there is room. */
+void rnic_ext_fetch(struct rnic_qp *qp);
+bool rnic_ext_can_fetch(const struct rnic_qp *qp);
+/* Takes the next receive. */
+bool rnic_ext_take(struct rnic_qp *qp);
+/* Looks at the doorbells; true when one rang. */
+bool rnic_ext_doorbells(struct rnic *r);
+/* Looks at records and CQs, and says when to look again; kicks whom it concerns. */
+void rnic_ext_scan(struct rnic *r, uint64_t now);
+bool rnic_ext_cq_room(const struct rnic_cq *cq);
+void rnic_ext_cq_put(struct rnic_cq *cq, const struct rnic_wc *wc, bool solicited);
+void rnic_ext_cq_free(struct rnic_cq *cq);
 
 /* Hands a packet to the wire and counts it. */
 int rnic_send(struct rnic_qp *qp, struct rnic_tx *tx, uint64_t now);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "wire/cm.h"
+#include "wire/mlx5.h"
 
 /* Slots below this one are not given out: QPNs 0 and 1 are special, and Linux peers start at 16, too. */
 enum { FIRST_SLOT = 16, DEFAULT_HOPS = 64 };
@@ -79,6 +80,8 @@ static int init_check(const struct rnic *r, const struct rnic_qp_init *in)
 		return -EINVAL;
 	if (in->srq && in->srq->pd->r != r)
 		return -EINVAL;
+	if (in->queues)
+		return rnic_ext_check(r, in);
 	if (in->max_send_wr > c->max_wr || in->max_recv_wr > c->max_wr ||
 	    in->max_send_sge > c->max_sge || in->max_recv_sge > c->max_sge ||
 	    in->max_inline > c->max_inline)
@@ -101,6 +104,7 @@ static int sq_init(struct rnic_sq *sq, const struct rnic_qp_init *in)
 
 static void qp_free(struct rnic_qp *qp)
 {
+	rnic_ext_free(qp);
 	free(qp->sq.ring);
 	free(qp->sq.sges);
 	free(qp->sq.inl);
@@ -124,9 +128,25 @@ static void qp_link(struct rnic_qp *qp)
 		qp->srq->refs++;
 }
 
-int rnic_qp_create(struct rnic_pd *pd, const struct rnic_qp_init *in, struct rnic_qp **out)
+/* A queue pair that is posted by memory needs a send queue of its own for what it has fetched. */
+static struct rnic_qp_init own_queues(const struct rnic *r, const struct rnic_qp_init *in)
+{
+	struct rnic_qp_init own = *in;
+
+	if (in->queues) {
+		own.max_send_wr = in->queues->sq_blocks < RNIC_EXT_DEPTH ? in->queues->sq_blocks
+									 : RNIC_EXT_DEPTH;
+		own.max_recv_wr = 0;
+		own.max_send_sge = r->cfg.max_sge;
+		own.max_inline = WIRE_MLX5_MAX_WQE;
+	}
+	return own;
+}
+
+int rnic_qp_create(struct rnic_pd *pd, const struct rnic_qp_init *init, struct rnic_qp **out)
 {
 	struct rnic *r = pd->r;
+	const struct rnic_qp_init own = own_queues(r, init), *in = &own;
 	struct rnic_qp *qp;
 	int rc = init_check(r, in);
 
@@ -145,9 +165,12 @@ int rnic_qp_create(struct rnic_pd *pd, const struct rnic_qp_init *in, struct rni
 	qp->user = in->user;
 	qp->timer_pos = UINT32_MAX;
 	qp->sq.rtx_at = RNIC_NEVER;
+	qp->ext.slot = -1;
 	if (sq_init(&qp->sq, in) ||
 	    rnic_rq_init(&qp->rq, in->srq ? 0 : in->max_recv_wr, in->max_recv_sge))
 		rc = -ENOMEM;
+	if (!rc && in->queues)
+		rc = rnic_ext_init(qp, in->queues);
 	if (!rc)
 		rc = number_take(r, qp);
 	if (rc) {
@@ -330,6 +353,7 @@ static void reset(struct rnic_qp *qp)
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->has_psn[0] = qp->has_psn[1] = false;
 	qp->established = qp->last_wqe_told = false;
+	rnic_ext_reset(qp);
 }
 
 static void enter_rtr(struct rnic_qp *qp)
@@ -482,17 +506,16 @@ static void copy_data(struct rnic_sq *sq, struct rnic_swqe *w, const struct rnic
 	}
 }
 
-int rnic_post_send(struct rnic_qp *qp, const struct rnic_send_wr *wr, uint64_t now)
+bool rnic_sq_full(const struct rnic_qp *qp)
+{
+	return qp->sq.head - qp->sq.rep >= qp->sq.depth;
+}
+
+void rnic_sq_push(struct rnic_qp *qp, const struct rnic_send_wr *wr, uint32_t len)
 {
 	struct rnic_sq *sq = &qp->sq;
 	struct rnic_swqe *w;
-	uint32_t len;
-	int rc = post_check(qp, wr, &len);
 
-	if (rc)
-		return rc;
-	if (sq->head - sq->rep >= sq->depth)
-		return -EAGAIN;
 	w = rnic_swqe_at(sq, sq->head);
 	*w = (struct rnic_swqe){
 		.wr_id = wr->wr_id,
@@ -512,5 +535,23 @@ int rnic_post_send(struct rnic_qp *qp, const struct rnic_send_wr *wr, uint64_t n
 	copy_data(sq, w, wr);
 	sq->head++;
 	rnic_kick(qp);
+}
+
+int rnic_sq_post(struct rnic_qp *qp, const struct rnic_send_wr *wr)
+{
+	uint32_t len;
+	int rc = post_check(qp, wr, &len);
+
+	if (rc)
+		return rc;
+	if (rnic_sq_full(qp))
+		return -EAGAIN;
+	rnic_sq_push(qp, wr, len);
 	return 0;
+}
+
+int rnic_post_send(struct rnic_qp *qp, const struct rnic_send_wr *wr, uint64_t now)
+{
+	(void)now;
+	return qp->ext.q.dbrec ? -EINVAL : rnic_sq_post(qp, wr);
 }

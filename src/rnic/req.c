@@ -19,6 +19,8 @@ uint32_t rnic_swqe_psns(const struct rnic_qp *qp, const struct rnic_swqe *w)
 {
 	uint32_t mtu = qp->attr.mtu;
 
+	if (w->opcode == RNIC_WR_NOP)
+		return 0;
 	if (w->opcode == RNIC_WR_CMP_SWAP || w->opcode == RNIC_WR_FETCH_ADD || !w->len)
 		return 1;
 	return (w->len + mtu - 1) / mtu;
@@ -244,6 +246,23 @@ static int send_data(struct rnic_qp *qp, struct rnic_swqe *w, uint64_t now)
 	return 1;
 }
 
+/*
+ * A work request that takes no packet: a NOP is passed over, and done when all before it is; a bad one fails. False when
+ * the cursor stays where it is.
+ */
+static bool pass(struct rnic_qp *qp, const struct rnic_swqe *w)
+{
+	struct rnic_sq *sq = &qp->sq;
+
+	if (w->opcode == RNIC_WR_BAD) {
+		fail(qp, (enum rnic_wc_status)w->imm);
+		return false;
+	}
+	sq->cur++;
+	rnic_comp_retire(qp);
+	return true;
+}
+
 int rnic_req_send(struct rnic_qp *qp, uint64_t now)
 {
 	struct rnic_sq *sq = &qp->sq;
@@ -256,10 +275,14 @@ int rnic_req_send(struct rnic_qp *qp, uint64_t now)
 		sq->drained_told = true;
 		rnic_event(qp->r, RNIC_EVENT_SQ_DRAINED, qp);
 	}
-	if (sq->cur == sq->head)
-		return 0;
-	w = rnic_swqe_at(sq, sq->cur);
-	if (sq->cur == sq->assigned && !begin(qp, w))
-		return 0;
-	return rnic_swqe_is_rd(w) ? send_rd(qp, w, now) : send_data(qp, w, now);
+	while (sq->cur != sq->head) {
+		w = rnic_swqe_at(sq, sq->cur);
+		if (sq->cur == sq->assigned && !begin(qp, w))
+			return 0;
+		if (w->opcode != RNIC_WR_NOP && w->opcode != RNIC_WR_BAD)
+			return rnic_swqe_is_rd(w) ? send_rd(qp, w, now) : send_data(qp, w, now);
+		if (!pass(qp, w))
+			return 0;
+	}
+	return 0;
 }

@@ -45,8 +45,11 @@ static int config_complete(struct rnic_config *c)
 	DEFAULT(window, 256);
 	DEFAULT(read_chunk, c->window < 64 ? c->window : 64);
 	DEFAULT(burst, 16);
+	DEFAULT(idle_scan_ns, 1000000);
 	DEFAULT(random, random_default);
 	if (!c->gids || !c->ngids || c->ngids > 64)
+		return -EINVAL;
+	if (c->ndoorbells > 32768 || (c->ndoorbells && !c->doorbells))
 		return -EINVAL;
 	if (c->max_qp > 32768 || c->max_mr > 1u << 20 || c->max_wr > 65536 ||
 	    c->max_cqe > 1u << 22 || c->max_sge > RNIC_MAX_SGE || c->max_inline > 1024)
@@ -63,6 +66,8 @@ static void device_free(struct rnic *r)
 	free(r->gids);
 	free(r->qps);
 	free(r->timers);
+	free(r->db_owner);
+	free(r->db_seen);
 	free(r);
 }
 
@@ -85,7 +90,10 @@ int rnic_open(struct rnic **out, const struct rnic_config *cfg, struct rnic_wire
 	r->qps = calloc(r->qp_slots, sizeof(*r->qps));
 	r->timers = calloc(r->cfg.max_qp + 1, sizeof(*r->timers));
 	r->gids = calloc(r->cfg.ngids, sizeof(*r->gids));
-	if (!r->qps || !r->timers || !r->gids || rnic_keys_init(&r->keys, r->cfg.max_mr))
+	r->db_owner = calloc(r->cfg.ndoorbells + 1, sizeof(*r->db_owner));
+	r->db_seen = calloc(r->cfg.ndoorbells + 1, sizeof(*r->db_seen));
+	if (!r->qps || !r->timers || !r->gids || !r->db_owner || !r->db_seen ||
+	    rnic_keys_init(&r->keys, r->cfg.max_mr))
 		goto fail;
 	memcpy(r->gids, cfg->gids, r->cfg.ngids * sizeof(*r->gids));
 	r->cfg.gids = NULL;
@@ -150,6 +158,8 @@ static int turn(struct rnic_qp *qp, uint64_t now, unsigned burst)
 	unsigned n = 0;
 	int a = 0, b = 0;
 
+	if (qp->ext.q.dbrec)
+		rnic_ext_fetch(qp);
 	while (n < burst) {
 		/* One of each kind in turn, so that neither starves the other. */
 		a = rnic_resp_send(qp, now);
@@ -163,9 +173,18 @@ static int turn(struct rnic_qp *qp, uint64_t now, unsigned burst)
 	rnic_comp_report(qp);
 	if (qp->state == RNIC_QPS_ERR)
 		rnic_rq_flush(qp);
-	if (n >= burst)
+	if (n >= burst || (qp->ext.q.dbrec && rnic_ext_can_fetch(qp)))
 		rnic_kick(qp);
 	return (int)n;
+}
+
+static uint64_t next_wake(const struct rnic *r)
+{
+	uint64_t timer = rnic_timer_next(r);
+
+	if (!r->ext_qps && !r->ext_cqs)
+		return timer;
+	return timer < r->scan_at ? timer : r->scan_at;
 }
 
 uint64_t rnic_step(struct rnic *r, uint64_t now, unsigned budget)
@@ -176,10 +195,14 @@ uint64_t rnic_step(struct rnic *r, uint64_t now, unsigned budget)
 
 	for (i = 0; i < RNIC_TIMERS_A_STEP && (qp = rnic_timer_due(r, now)) != NULL; i++)
 		rnic_comp_timer(qp, now);
+	if (r->db_used && rnic_ext_doorbells(r))
+		r->scan_ns = 0; /* where one rings, others may */
+	if ((r->ext_qps || r->ext_cqs) && now >= r->scan_at)
+		rnic_ext_scan(r, now);
 	while (budget && (qp = rnic_ready_take(r)) != NULL) {
 		n = turn(qp, now, budget < r->cfg.burst ? budget : r->cfg.burst);
 		if (n == -EAGAIN) {
-			uint64_t next = rnic_timer_next(r);
+			uint64_t next = next_wake(r);
 
 			rnic_kick(qp);
 			return next < now + WIRE_FULL_NS ? next : now + WIRE_FULL_NS;
@@ -187,7 +210,7 @@ uint64_t rnic_step(struct rnic *r, uint64_t now, unsigned budget)
 		/* A turn without a packet costs one, too, so that a step is bounded. */
 		budget -= n > 0 ? ((unsigned)n < budget ? (unsigned)n : budget) : 1;
 	}
-	return r->ready_head ? now : rnic_timer_next(r);
+	return r->ready_head ? now : next_wake(r);
 }
 
 /* --- receiving ---------------------------------------------------------------------------------- */

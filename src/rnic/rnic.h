@@ -149,6 +149,9 @@ struct rnic_config {
 	unsigned read_chunk;    /**< packets that one READ request asks for, 1..window [64] */
 	unsigned burst;         /**< packets that a queue pair sends in its turn, 1..256 [16] */
 	uint8_t qpn_prefix;     /**< top byte of every queue pair number */
+	uint64_t *doorbells;    /**< slots for doorbells of mlx5 queues, see below; may be NULL */
+	unsigned ndoorbells;    /**< 0..32768 */
+	uint64_t idle_scan_ns;  /**< longest time between two looks at idle mlx5 queues [1 ms] */
 	uint64_t (*random)(
 		void *ctx); /**< for keys and numbers; must not be guessable [getrandom] */
 	void (*event)(void *ctx, const struct rnic_event *ev); /**< must not call into the device */
@@ -235,6 +238,8 @@ void rnic_cq_arm(struct rnic_cq *cq, bool solicited_only, void (*notify)(void *c
 
 /* --- queue pairs ------------------------------------------------------------------------------ */
 
+struct rnic_mlx5_queues;
+
 /** What a queue pair is created with. Depths are rounded up to a power of two. */
 struct rnic_qp_init {
 	enum rnic_qp_type type;
@@ -247,6 +252,8 @@ struct rnic_qp_init {
 	unsigned max_recv_sge;
 	unsigned max_inline;
 	bool sq_sig_all; /**< every send completes visibly */
+	const struct rnic_mlx5_queues
+		*queues; /**< or NULL: posted by rnic_post_send() and _recv() */
 	uint64_t user;   /**< the caller's word, see rnic_qp_user() */
 };
 
@@ -353,5 +360,45 @@ int rnic_srq_post(struct rnic_srq *srq, uint64_t wr_id, const struct rnic_sge *s
 
 /** One RNIC_EVENT_SRQ_LIMIT when fewer than `limit` receives are left; 0 turns it off. */
 void rnic_srq_arm(struct rnic_srq *srq, unsigned limit);
+
+/* --- queues in memory of the caller, in the formats of mlx5 ------------------------------------ */
+
+/*
+ * For whoever posts by storing, such as a GPU kernel. The memory must be addressable by the CPU and stay until the
+ * object is gone; entries are in wire/mlx5.h. A queue pair is posted either by calls or by its memory, for life.
+ *
+ * Posting: write the WQE, then (release) the doorbell record, then, if wanted, the doorbell slot. The record is the
+ * truth; the slot, any value that differs from the last, is a hint that makes the device look soon. Without it the
+ * device finds out when it scans the records, at least every idle_scan_ns. Ringing twice is harmless.
+ *
+ * A WQE is copied before it is looked at. One that makes no sense fails with an error when its turn comes, and so ends
+ * the queue pair; a send index that is further ahead than the queue is long does so, too.
+ */
+
+struct rnic_mlx5_queues {
+	void *sq;            /**< basic blocks of 64 bytes */
+	unsigned sq_blocks;  /**< a power of two, at most 32768; 0: no sends */
+	void *rq;            /**< entries of data segments */
+	unsigned rq_entries; /**< a power of two, at most 32768; 0: no receives of its own */
+	unsigned rq_stride;  /**< bytes of an entry: 16 times a power of two, at most 512 */
+	void *dbrec;         /**< two be32: [0] receives posted, [1] blocks posted, modulo 65536 */
+};
+
+/** Slot of the queue pair's doorbell in cfg.doorbells, or -1. */
+int rnic_qp_doorbell(const struct rnic_qp *qp);
+
+struct rnic_mlx5_cq_init {
+	void *buf;        /**< entries of 64 bytes, aligned to 64; initialised by the call */
+	unsigned entries; /**< a power of two, at most 2^22 */
+	void *dbrec;      /**< be32 [0]: completions taken; not read with `overrun` */
+	bool collapsed;   /**< all completions go to the first entry */
+	bool overrun;     /**< never waits for room */
+};
+
+/**
+ * A CQ in the caller's memory. Its completions carry the index of the WQE (of a send: its first block). rnic_cq_poll()
+ * takes nothing from it; rnic_cq_arm() works.
+ */
+int rnic_mlx5_cq_create(struct rnic *r, const struct rnic_mlx5_cq_init *in, struct rnic_cq **out);
 
 #endif

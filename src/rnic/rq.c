@@ -57,7 +57,7 @@ int rnic_post_recv(struct rnic_qp *qp, uint64_t wr_id, const struct rnic_sge *sg
 {
 	int rc;
 
-	if (qp->srq || qp->state == RNIC_QPS_RESET)
+	if (qp->srq || qp->ext.q.dbrec || qp->state == RNIC_QPS_RESET)
 		return -EINVAL;
 	rc = rq_post(&qp->rq, wr_id, sge, nsge, qp->r->cfg.max_msg);
 	if (!rc && qp->state == RNIC_QPS_ERR)
@@ -88,7 +88,7 @@ bool rnic_rq_take(struct rnic_qp *qp)
 	if (qp->resp.have_wqe)
 		return true;
 	if (!srq)
-		return take(&qp->resp, &qp->rq);
+		return qp->ext.q.dbrec ? rnic_ext_take(qp) : take(&qp->resp, &qp->rq);
 	if (!take(&qp->resp, &srq->rq))
 		return false;
 	if (srq->limit && srq->rq.head - srq->rq.tail < srq->limit) {
@@ -110,7 +110,7 @@ void rnic_rq_flush(struct rnic_qp *qp)
 {
 	struct rnic_wc wc = { .opcode = RNIC_WC_RECV };
 
-	while (qp->resp.have_wqe || (!qp->srq && take(&qp->resp, &qp->rq))) {
+	while (qp->resp.have_wqe || (!qp->srq && rnic_rq_take(qp))) {
 		if (!rnic_cq_room(qp->rcq))
 			return;
 		wc.status = qp->resp.wqe_status ? qp->resp.wqe_status : RNIC_WC_WR_FLUSH_ERR;

@@ -195,6 +195,10 @@ void rig_pair(struct rig *g, const struct rig_qp *with, struct rnic_qp *qp[2])
 			.sq_sig_all = w->sig_all,
 		};
 
+		if (w->queues && i == 0) {
+			in.queues = w->queues;
+			in.send_cq = in.recv_cq = w->queues_cq;
+		}
 		assert_int_equal(rnic_qp_create(g->side[i].pd, &in, &qp[i]), 0);
 	}
 	connect_one(g, w, qp, 0);

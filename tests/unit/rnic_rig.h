@@ -63,6 +63,8 @@ struct rig_qp {
 	unsigned send_depth; /* [depth] */
 	struct rnic_srq *srq[2];
 	bool sig_all;
+	const struct rnic_mlx5_queues *queues; /* of side 0 */
+	struct rnic_cq *queues_cq;             /* and its CQ */
 };
 
 /* The devices' and the network's configurations may be changed beforehand; NULL for the defaults. */

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -146,7 +147,7 @@ gpunet_t *example_open(const struct example_args *args)
 	int rc;
 
 	signal(SIGPIPE, SIG_IGN);
-	options.device = args->device;
+	options.device = args->device ? args->device : getenv("GPUNET_DEVICE");
 #ifndef GPUNET_WITH_CUDA
 	/* No kernel here was compiled for a GPU, so "a GPU if there is one" must not be taken. */
 	if (!options.device || strcmp(options.device, "auto") == 0)

@@ -206,11 +206,12 @@ static int run_kernels(gpunet_t *g, const struct example_server *server, struct 
 
 	if (rc == 0)
 		rc = example_wait(g);
-	if (rc == 0 && l->fd >= 0)
-		rc = server->serve(g, l->fd);
 	if (rc == 0 && l->fd >= 0) {
+		/* Before the launch: under CUDA_LAUNCH_BLOCKING=1 that returns when the kernel has ended. */
 		example_announce(&l->addr);
-		rc = example_wait(g);
+		rc = server->serve(g, l->fd);
+		if (rc == 0)
+			rc = example_wait(g);
 		example_remove(&l->addr);
 	}
 	return rc;

@@ -8,8 +8,6 @@
  */
 #include <errno.h>
 #include <getopt.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +27,7 @@ struct cat {
 	struct tool_addr addr[TOOL_ADDRS];
 	int addrs;
 	struct tool_net net;
-	int listener, sock; /* the tool's own socket: -1 or open */
-	struct pump_end end;
-	atomic_bool over;         /* the kernel has ended */
+	int listener, sock;       /* the tool's own socket: -1 or open */
 	struct tool_setup *setup; /* the following are the kernels', too */
 	struct tool_shovel_result *result;
 	struct tool_shovel_state *state;
@@ -166,6 +162,13 @@ static int connect_both(struct cat *c)
 	return TOOL_DONE;
 }
 
+static bool kernel_over(void *arg)
+{
+	struct cat *c = arg;
+
+	return gpunet_sync(c->net.g, 0) != -ETIMEDOUT;
+}
+
 /* What the two blocks have met, the peer's failure before our own. */
 static int check_shovel(const struct cat *c)
 {
@@ -180,59 +183,27 @@ static int check_shovel(const struct cat *c)
 	return TOOL_DONE;
 }
 
-static bool kernel_over(void *arg)
-{
-	struct cat *c = arg;
-
-	return atomic_load(&c->over);
-}
-
-static void *pump_thread(void *arg)
-{
-	struct cat *c = arg;
-
-	pump(STDIN_FILENO, STDOUT_FILENO, c->sock, stop_fd(), kernel_over, c, &c->end);
-	/* Nobody takes what the kernel receives. */
-	if (c->end.write_error)
-		gpunet_abort(c->net.g);
-	return NULL;
-}
-
-/* Launches the kernel and waits for it, while the pump feeds it. */
-static int shovel_and_pump(struct cat *c)
+static int shovel(struct cat *c)
 {
 	struct tool_shovel args = { gpunet_device(c->net.g), c->buffers,  c->state, c->result,
 				    c->setup->local_fd,      c->setup->fd };
-	pthread_t thread;
+	struct pump_end end;
 	int rc;
 
-	/* A thread of its own, for under CUDA_LAUNCH_BLOCKING=1 a launch returns when the kernel has ended. */
-	stop_hold_back(true);
-	rc = pthread_create(&thread, NULL, pump_thread, c);
-	stop_hold_back(false);
-	if (rc != 0)
-		return -rc;
 	rc = c->net.kernels->shovel(c->net.g, c->threads, &args);
-	if (rc == 0)
-		rc = tool_net_wait(&c->net);
-	atomic_store(&c->over, true);
-	pthread_join(thread, NULL);
-	return rc;
-}
-
-static int shovel(struct cat *c)
-{
-	int rc = shovel_and_pump(c);
-
-	if (c->end.write_error)
-		return tool_fail("cannot write standard output: %s", strerror(c->end.write_error));
+	if (rc < 0)
+		return tool_fail("cannot start a kernel of 2 blocks, %u threads each: %s",
+				 c->threads, tool_reason(rc));
+	pump(STDIN_FILENO, STDOUT_FILENO, c->sock, stop_fd(), kernel_over, c, &end);
+	if (end.write_error)
+		return tool_fail("cannot write standard output: %s", strerror(end.write_error));
+	rc = tool_net_wait(&c->net);
 	if (stop_asked())
 		return tool_fail("interrupted");
 	if (rc < 0)
-		return tool_fail("a kernel of 2 blocks, %u threads each, has failed: %s",
-				 c->threads, tool_reason(rc));
-	if (c->end.read_error)
-		return tool_fail("cannot read standard input: %s", strerror(c->end.read_error));
+		return tool_fail("the kernel has failed: %s", tool_reason(rc));
+	if (end.read_error)
+		return tool_fail("cannot read standard input: %s", strerror(end.read_error));
 	return check_shovel(c);
 }
 

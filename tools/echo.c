@@ -144,12 +144,11 @@ static int serve(struct echo *e)
 	struct tool_echo args = { gpunet_device(e->net.g), e->buffers, e->error, e->setup->fd };
 	int rc;
 
-	/* Who connects from now on waits for the kernel; a launch may return when the kernel has ended. */
-	announce(e);
 	rc = e->net.kernels->echo(e->net.g, e->blocks, e->threads, &args);
 	if (rc < 0)
 		return tool_fail("cannot start a kernel of %u blocks, %u threads each: %s",
 				 e->blocks, e->threads, tool_reason(rc));
+	announce(e);
 	rc = tool_net_wait(&e->net);
 	if (rc == -ETIMEDOUT)
 		return tool_fail("the kernel did not end in time after the signal");

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gpunet: finds the subcommand. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tool.h"
 
@@ -44,26 +42,10 @@ static int finish(int rc)
 	return rc;
 }
 
-/*
- * A descriptor of standard input, output or error that is closed would be given to the next file or socket, and bytes
- * would go there. In its place comes one that refuses what the missing one was for.
- */
-static void hold_standard_files(void)
-{
-	int fd;
-
-	for (fd = 0; fd <= 2; fd++) {
-		if (fcntl(fd, F_GETFD) < 0 &&
-		    open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
-			_exit(TOOL_FAILED);
-	}
-}
-
 int main(int argc, char **argv)
 {
 	size_t i;
 
-	hold_standard_files();
 	if (argc < 2)
 		return tool_usage("a command is needed");
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {

@@ -45,22 +45,16 @@ static void stop_set(sigset_t *set)
 	sigaddset(set, SIGTERM);
 }
 
-void stop_hold_back(bool yes)
+int stop_hold(void)
 {
 	sigset_t set;
 
-	stop_set(&set);
-	pthread_sigmask(yes ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
-}
-
-int stop_hold(void)
-{
 	signal(SIGPIPE, SIG_IGN);
 	stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (stop_event < 0)
 		return -errno;
-	stop_hold_back(true);
-	return 0;
+	stop_set(&set);
+	return sigprocmask(SIG_BLOCK, &set, NULL) == 0 ? 0 : -errno;
 }
 
 int stop_arm(gpunet_t *g)
@@ -71,9 +65,9 @@ int stop_arm(gpunet_t *g)
 	stop_set(&set);
 	action.sa_mask = set;
 	atomic_store(&stop_net, g);
-	if (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0)
+	if (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0 ||
+	    sigprocmask(SIG_UNBLOCK, &set, NULL) != 0)
 		return -errno;
-	stop_hold_back(false);
 	return 0;
 }
 

@@ -46,9 +46,6 @@ int tool_fail_step(enum tool_step step, int err, const struct tool_addr *addr);
 /* Holds SIGINT and SIGTERM back, so that no thread of the library receives them, and ignores SIGPIPE. */
 int stop_hold(void);
 
-/* Holds them back, or not, in the calling thread and in those that it starts. */
-void stop_hold_back(bool yes);
-
 /* From now on SIGINT and SIGTERM abort the waits on `g`; one that comes seconds later ends the process. */
 int stop_arm(gpunet_t *g);
 

@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -147,7 +146,7 @@ gpunet_t *example_open(const struct example_args *args)
 	int rc;
 
 	signal(SIGPIPE, SIG_IGN);
-	options.device = args->device ? args->device : getenv("GPUNET_DEVICE");
+	options.device = args->device;
 #ifndef GPUNET_WITH_CUDA
 	/* No kernel here was compiled for a GPU, so "a GPU if there is one" must not be taken. */
 	if (!options.device || strcmp(options.device, "auto") == 0)
@@ -206,12 +205,11 @@ static int run_kernels(gpunet_t *g, const struct example_server *server, struct 
 
 	if (rc == 0)
 		rc = example_wait(g);
-	if (rc == 0 && l->fd >= 0) {
-		/* Before the launch: under CUDA_LAUNCH_BLOCKING=1 that returns when the kernel has ended. */
-		example_announce(&l->addr);
+	if (rc == 0 && l->fd >= 0)
 		rc = server->serve(g, l->fd);
-		if (rc == 0)
-			rc = example_wait(g);
+	if (rc == 0 && l->fd >= 0) {
+		example_announce(&l->addr);
+		rc = example_wait(g);
 		example_remove(&l->addr);
 	}
 	return rc;

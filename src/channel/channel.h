@@ -35,6 +35,9 @@ struct channel_ops {
 	int (*shutdown)(struct channel *c, int how);
 	/* *n: in the room at `a`, out the address's length. */
 	int (*name_of)(struct channel *c, int peer, struct sockaddr *a, socklen_t *n);
+	/* An option of the transport's own socket, as setsockopt(2) and getsockopt(2). */
+	int (*set_option)(struct channel *c, int level, int name, const void *v, socklen_t n);
+	int (*get_option)(struct channel *c, int level, int name, void *v, socklen_t *n);
 	/* Begins to tell `t` of events. Everything that `event` uses must be set. */
 	int (*start)(struct channel *c, struct proxy_thread *t);
 	/* Ends it; the memory goes when events at hand have been handled. Before start: at once. `abort`: bytes on their way to the

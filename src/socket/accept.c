@@ -59,6 +59,8 @@ static bool put(struct sock *listener, struct channel *ch)
 	ch->event = listener->ch->event;
 	s->state = SOCK_CONNECTED;
 	s->started = true;
+	s->linger = listener->linger;
+	s->linger_s = listener->linger_s;
 	stream_connected(&s->st, ch);
 	if (ch->ops->start(ch, sock_thread_of(s)->set.t)) {
 		sock_unnew(s);

@@ -112,6 +112,25 @@ static int64_t name_of(struct proxy_thread *t, const struct proxy_entry *e, stru
 	return n;
 }
 
+static int64_t option(struct proxy_thread *t, const struct proxy_entry *e, struct sock *s)
+{
+	uint8_t *arg = proxy_arg(t, e->call), v[GNET_CALL_ARG];
+	int level = GNET_OPT_LEVEL(e->b), name = GNET_OPT_NAME(e->b);
+	uint32_t n = GNET_OPT_LEN(e->b);
+	int64_t rc;
+
+	if (!arg || n > sizeof(v))
+		return -EINVAL;
+	/* A copy, out of memory that a kernel may go on writing. */
+	memcpy(v, arg, n);
+	if (e->op == GNET_OP_SETOPT)
+		return sock_set_option(s, level, name, v, n);
+	rc = sock_get_option(s, level, name, v, n);
+	if (rc > 0)
+		memcpy(arg, v, (size_t)rc < n ? (size_t)rc : n);
+	return rc;
+}
+
 static int64_t run_command(struct proxy_thread *t, const struct proxy_entry *e, struct sock *s)
 {
 	switch (e->op) {
@@ -123,9 +142,9 @@ static int64_t run_command(struct proxy_thread *t, const struct proxy_entry *e, 
 		return s->state == SOCK_CONNECTED ? stream_shutdown(&s->st, (int)e->a) : -ENOTCONN;
 	case GNET_OP_TX_ATTACH:
 		return s->state == SOCK_CONNECTED ? stream_attach_tx(&s->st) : -ENOTCONN;
-	case GNET_OP_CLOSE:
-		sock_close(s, e->b);
-		return 0;
+	case GNET_OP_SETOPT:
+	case GNET_OP_GETOPT:
+		return option(t, e, s);
 	default:
 		return name_of(t, e, s);
 	}
@@ -138,12 +157,23 @@ static void op_command(struct proxy_thread *t, const struct proxy_entry *e, void
 	reply(t, e, s ? run_command(t, e, s) : -EBADF);
 }
 
+/* Answers itself, perhaps later. */
+static void op_close(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
+{
+	struct sock *s = sock_find(t, ctx, e->fd);
+
+	if (s)
+		sock_close_call(s, e->b, e->call, e->tag);
+	else
+		reply(t, e, -EBADF);
+}
+
 void sock_register_ops(struct sockets *all)
 {
-	static const unsigned commands[] = { GNET_OP_BIND,       GNET_OP_LISTEN,
-					     GNET_OP_SHUTDOWN,   GNET_OP_TX_ATTACH,
-					     GNET_OP_CLOSE,      GNET_OP_GETSOCKNAME,
-					     GNET_OP_GETPEERNAME };
+	static const unsigned commands[] = { GNET_OP_BIND,        GNET_OP_LISTEN,
+					     GNET_OP_SHUTDOWN,    GNET_OP_TX_ATTACH,
+					     GNET_OP_SETOPT,      GNET_OP_GETOPT,
+					     GNET_OP_GETSOCKNAME, GNET_OP_GETPEERNAME };
 	struct proxy *p = all->p.proxy;
 	unsigned i;
 
@@ -152,6 +182,7 @@ void sock_register_ops(struct sockets *all)
 	proxy_on_op(p, GNET_OP_TX, op_tx, all);
 	proxy_on_op(p, GNET_OP_CANCEL, op_cancel, all);
 	proxy_on_op(p, GNET_OP_CONNECT, op_connect, all);
+	proxy_on_op(p, GNET_OP_CLOSE, op_close, all);
 	for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		proxy_on_op(p, commands[i], op_command, all);
 }

@@ -31,7 +31,12 @@ struct sock {
 	bool started;   /* the channel tells of events */
 	bool cancelled; /* the kernel closes: no connect any more */
 
-	/* connecting */
+	/* SO_LINGER */
+	bool linger;
+	unsigned linger_s;
+	bool close_waits; /* `call` is answered when the stream is gone */
+
+	/* connecting, or closing */
 	unsigned call, tag;
 	struct sockaddr_storage addr; /* a UNIX listener's backlog is full: to be tried again */
 	socklen_t addr_len;
@@ -113,6 +118,8 @@ void sock_connect(struct sock *s, unsigned call, unsigned tag, const struct sock
 void sock_cancel(struct sock *s);
 /* claimed: connections that kernels took from a listener. */
 void sock_close(struct sock *s, uint64_t claimed);
+/* A kernel's gclose: answers the call, at once or when the linger time that it set is over. */
+void sock_close_call(struct sock *s, uint64_t claimed, unsigned call, unsigned tag);
 /* From another thread: the owner closes it. */
 void sock_order_close(struct sock *s, int fd);
 
@@ -126,6 +133,13 @@ void sock_drop_unclaimed(struct sock *s, uint64_t claimed);
 
 /* Puts the socket on the list of those to be tried again soon. */
 void sock_retry(struct sock *s, uint64_t now);
+
+/* ---- option.c ---- */
+
+/* 0 or a negative errno. */
+int64_t sock_set_option(struct sock *s, int level, int name, const uint8_t *v, socklen_t n);
+/* The length. */
+int64_t sock_get_option(struct sock *s, int level, int name, uint8_t *v, socklen_t room);
 
 /* ---- ops.c ---- */
 

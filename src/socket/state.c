@@ -120,7 +120,22 @@ void sock_close(struct sock *s, uint64_t claimed)
 		sock_drop_unclaimed(s, claimed);
 	if (was != SOCK_CONNECTED)
 		s->ch->ops->close(s->ch, 0);
+	if (s->linger)
+		stream_set_linger(&s->st, (uint64_t)s->linger_s * 1000000000u);
 	stream_close(&s->st); /* a stream without a channel is gone at once */
+}
+
+void sock_close_call(struct sock *s, uint64_t claimed, unsigned call, unsigned tag)
+{
+	s->close_waits = s->linger && s->state == SOCK_CONNECTED;
+	if (s->close_waits) {
+		s->call = call;
+		s->tag = tag;
+		sock_close(s, claimed);
+		return;
+	}
+	sock_close(s, claimed);
+	proxy_reply(s->st.set->t, call, tag, 0);
 }
 
 void sock_order_close(struct sock *s, int fd)

@@ -30,6 +30,9 @@ static void slot_free(struct sock_thread *t, uint32_t slot)
 static void gone(struct stream *st)
 {
 	struct sock *s = list_entry(st, struct sock, st);
+	struct proxy_thread *t = st->set->t;
+	unsigned call = s->call, tag = s->tag;
+	bool waits = s->close_waits, late = st->late;
 
 	atomic_store_explicit(&s->fd, 0, memory_order_relaxed);
 	s->state = SOCK_CLOSED;
@@ -37,6 +40,8 @@ static void gone(struct stream *st)
 	list_del(&s->link);
 	atomic_fetch_sub(&s->all->open, 1);
 	slot_free(sock_thread_of(s), s->slot);
+	if (waits)
+		proxy_reply(t, call, tag, late ? -ETIMEDOUT : 0);
 }
 
 struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch)
@@ -62,6 +67,8 @@ struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch)
 	s->ch = ch;
 	s->state = SOCK_NEW;
 	s->started = s->cancelled = s->acceptable = s->complained = false;
+	s->linger = s->close_waits = false;
+	s->linger_s = 0;
 	s->accepted = 0;
 	list_init(&s->link);
 	list_init(&s->order);

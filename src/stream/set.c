@@ -91,7 +91,7 @@ static void ask_hot(struct stream_set *set, uint64_t now)
 		proxy_defer_events(set->t);
 }
 
-/* Closed streams in the order of their deadlines, for all linger equally long. */
+/* Closed streams in the order of their deadlines. */
 static void end_lingering(struct stream_set *set, uint64_t now, uint64_t *next)
 {
 	while (!list_empty(&set->closing)) {

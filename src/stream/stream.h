@@ -63,8 +63,14 @@ struct stream {
 	bool shut_wr; /* shut down when everything is sent */
 	bool closing;
 	bool counted; /* in set->unsent */
+	bool late;    /* the linger time is over, with bytes unsent */
+	bool reset;   /* closing drops what is unsent and resets the connection */
+	uint64_t
+		linger_ns; /* after a close: since the last progress, or (linger_in_all) since the close */
+	bool linger_in_all;
 	uint64_t deadline;
-	int err; /* errno of the channel, 0: none */
+	int err;      /* errno of the channel, 0: none */
+	uint8_t errs; /* errors so far */
 };
 
 void stream_set_init(struct stream_set *set, struct proxy_thread *t, struct slab *slab,
@@ -88,6 +94,8 @@ void stream_tail(struct stream *s, uint64_t tail48);
 /* GNET_OP_TX_ATTACH: the segment's number or -ENOBUFS. */
 int stream_attach_tx(struct stream *s);
 int stream_shutdown(struct stream *s, int how);
+/* Before the close: how long, in all, it goes on sending; 0: the connection is reset. */
+void stream_set_linger(struct stream *s, uint64_t ns);
 /* The kernel has let go of the socket. Goes on sending until the linger time is over, then calls gone(). */
 void stream_close(struct stream *s);
 /* Gives everything back now; unsent bytes are dropped. Calls gone(). */

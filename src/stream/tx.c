@@ -21,8 +21,9 @@ static uint8_t *tx_buf(const struct stream *s)
 /* T4 */
 static void publish_txw(struct stream *s)
 {
-	uint64_t v = (s->tx_head & GNET_TXW_POS_MASK) | (uint64_t)(unsigned)s->err
-								<< GNET_TXW_ERR_SHIFT;
+	uint64_t v = (s->tx_head & GNET_TXW_POS_MASK) |
+		     (uint64_t)(unsigned)s->err << GNET_TXW_ERR_SHIFT |
+		     (uint64_t)s->errs << GNET_TXW_ERRS_SHIFT;
 
 	__atomic_store_n(&s->bus->txw, v, __ATOMIC_RELEASE);
 	proxy_touched(s->set->t);
@@ -50,6 +51,7 @@ void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus 
 	s->set = set;
 	s->bus = bus;
 	s->gone = gone;
+	s->linger_ns = set->linger_ns;
 	s->rx_seg = s->tx_seg = -1;
 	s->tag_inline = GNET_LINE_TAG_INLINE_FIRST;
 	s->tag_ring = GNET_LINE_TAG_RING_FIRST;
@@ -81,8 +83,10 @@ void stream_event(struct stream *s, unsigned events)
 
 void stream_fail(struct stream *s, int err)
 {
-	if (!s->err)
+	if (!s->err) {
 		s->err = err > 255 ? EIO : err;
+		s->errs++;
+	}
 	s->tx_dead = true;
 	/* Bytes that arrived before the error are the reader's: read on to the end. */
 	s->readable = true;
@@ -156,11 +160,18 @@ int stream_attach_tx(struct stream *s)
 
 /* ---- sending --------------------------------------------------------------------------------------------------------- */
 
+/* The list is in the order of the deadlines; most streams linger equally long and go to its end. */
 static void linger(struct stream *s)
 {
+	struct list *l;
+
 	list_del(&s->closing_link);
-	s->deadline = proxy_now(s->set->t) + s->set->linger_ns;
-	list_add_tail(&s->set->closing, &s->closing_link);
+	s->deadline = proxy_now(s->set->t) + s->linger_ns;
+	l = s->set->closing.prev;
+	while (l != &s->set->closing &&
+	       list_entry(l, struct stream, closing_link)->deadline > s->deadline)
+		l = l->prev;
+	list_add_tail(l->next, &s->closing_link);
 }
 
 static unsigned send_some(struct stream *s)
@@ -184,7 +195,7 @@ static unsigned send_some(struct stream *s)
 	}
 	s->tx_head += (uint64_t)rc;
 	publish_txw(s);
-	if (s->closing)
+	if (s->closing && !s->linger_in_all)
 		linger(s); /* the time counts from the last progress */
 	atomic_fetch_add_explicit(&s->set->bytes_out, (uint64_t)rc, memory_order_relaxed);
 	stream_run(s);
@@ -236,12 +247,19 @@ int stream_shutdown(struct stream *s, int how)
 	return rc == -ENOTCONN ? 0 : rc; /* the peer was faster */
 }
 
+void stream_set_linger(struct stream *s, uint64_t ns)
+{
+	s->linger_ns = ns;
+	s->reset = !ns;
+	s->linger_in_all = true;
+}
+
 void stream_close(struct stream *s)
 {
 	stream_cool(s);
 	stream_rx_release(s);
 	list_del(&s->wait_link);
-	if (!s->ch || s->tx_dead || s->tx_head == s->tx_tail) {
+	if (!s->ch || s->tx_dead || s->reset || s->tx_head == s->tx_tail) {
 		stream_abort(s);
 		return;
 	}
@@ -255,11 +273,11 @@ void stream_abort(struct stream *s)
 {
 	bool lost = s->ch && !s->tx_dead && s->tx_head != s->tx_tail;
 
-	if (lost)
-		log_line(
-			LOG_NOTE,
-			"closing a socket with %llu unsent bytes: the peer took none for linger_ms",
-			(unsigned long long)(s->tx_tail - s->tx_head));
+	if (lost && !s->reset)
+		log_line(LOG_NOTE,
+			 "closing a socket with %llu unsent bytes: its time to linger is over",
+			 (unsigned long long)(s->tx_tail - s->tx_head));
+	s->late = lost && !s->reset;
 	s->closing = false;
 	s->tx_dead = true;
 	count_unsent(s);
@@ -274,7 +292,7 @@ void stream_abort(struct stream *s)
 	sys.free(s->tx_mini);
 	s->tx_mini = NULL;
 	if (s->ch)
-		s->ch->ops->close(s->ch, lost);
+		s->ch->ops->close(s->ch, lost || s->reset);
 	s->ch = NULL;
 	s->gone(s);
 }

@@ -14,8 +14,8 @@
  *   -EIO       the proxy failed; the reason is in the host's log
  *   -EPROTO    these headers and the library that opened the network differ in version (gsocket)
  *
- * Blocking calls wait without a time limit. A blocking call holds its direction of the socket to its end, so that its bytes
- * stay together; with MSG_DONTWAIT a held direction is -EAGAIN.
+ * Blocking calls wait without a time limit unless SO_RCVTIMEO or SO_SNDTIMEO sets one: then -ETIMEDOUT. A blocking call holds
+ * its direction of the socket to its end, so that its bytes stay together; with MSG_DONTWAIT a held direction is -EAGAIN.
  *
  * Addresses are the system's: struct sockaddr_in, sockaddr_in6, sockaddr_un, in memory that the kernel can read and write;
  * lengths and values as in POSIX. Flags and families are the system's constants, repeated below as GNET_* for kernels
@@ -88,10 +88,33 @@ GNET_DEV int gshutdown(gnet_t *net, int fd, int how);
  * linger_ms. The descriptor is gone when gclose returns, whatever it returns. */
 GNET_DEV int gclose(gnet_t *net, int fd);
 
+/*
+ * Options, as in setsockopt(2) and getsockopt(2), by the system's constants and values. Those with a meaning of their own here:
+ *   SO_RCVTIMEO, SO_SNDTIMEO   (struct timeval) how long a call may wait: grecv and gaccept; gsend and gconnect. A call that
+ *                              has waited so long returns what it has done, or -ETIMEDOUT, where POSIX has EAGAIN: so a
+ *                              limit that passed is not taken for a call that would not wait. 0: no limit. An accepted
+ *                              socket begins without
+ *   SO_ERROR                   reads the error that no call was told of yet, and clears it; no command, one look across the bus
+ *   SO_LINGER                  l_linger 0: gclose drops what is unsent and resets the connection; otherwise gclose waits until
+ *                              the host's socket has taken all of it, l_linger seconds at most (then -ETIMEDOUT), and
+ *                              l_linger stands in for the option linger_ms
+ *   SO_RCVBUF, SO_SNDBUF       the buffers of the host's socket; the rings come on top of them
+ *   TCP_NODELAY                is set on every socket, SO_REUSEADDR on every TCP socket
+ * SO_REUSEADDR, SO_REUSEPORT, SO_KEEPALIVE, SO_BROADCAST, SO_TYPE, SO_DOMAIN, SO_PROTOCOL, SO_ACCEPTCONN, SO_PEERCRED,
+ * SO_INCOMING_CPU, IPV6_V6ONLY, most options of IPPROTO_TCP, and those of IPPROTO_IP and IPPROTO_IPV6 about hop limits, traffic class
+ * and multicast, are the host's socket's.
+ * -ENOPROTOOPT: not an option of such a socket, or one that would take the socket out of the library's hands; -EINVAL: the
+ * length or value; -EDOM: a time limit that is negative or has 1,000,000 microseconds or more.
+ */
+GNET_DEV int gsetsockopt(gnet_t *net, int fd, int level, int name, const void *val, uint32_t len);
+/* `len`: in the room at `val`, out the value's length. */
+GNET_DEV int ggetsockopt(gnet_t *net, int fd, int level, int name, void *val, uint32_t *len);
+
 /* `len`: in the room at `addr`, out the address's length, which may be larger. -ENOTCONN for ggetpeername. */
 GNET_DEV int ggetsockname(gnet_t *net, int fd, void *addr, uint32_t *len);
 GNET_DEV int ggetpeername(gnet_t *net, int fd, void *addr, uint32_t *len);
 
+#include <gpunet/dev/impl/option.h>
 #include <gpunet/dev/impl/poll.h>
 #include <gpunet/dev/impl/socket.h>
 

@@ -47,7 +47,6 @@ static void on_event(struct proxy_watch *w, uint32_t e)
 static int wrap(int fd, int domain, struct channel **out)
 {
 	struct tcp *s = sys.alloc(sizeof(*s));
-	int one = 1;
 
 	if (!s) {
 		sys.close(fd);
@@ -57,9 +56,6 @@ static int wrap(int fd, int domain, struct channel **out)
 	s->watch.fn = on_event;
 	s->fd = fd;
 	s->domain = domain;
-	if (domain != AF_UNIX)
-		(void)sys.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one,
-				     sizeof(one)); /* slower without, not wrong */
 	*out = &s->base;
 	return 0;
 }
@@ -81,6 +77,8 @@ int tcp_create(int domain, int type, int protocol, struct channel **out)
 			sys.close(fd);
 			return rc;
 		}
+		/* Slower without, not wrong. What it accepts has it from the listener. */
+		(void)sys.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	}
 	return wrap(fd, domain, out);
 }
@@ -173,6 +171,16 @@ static int tcp_name_of(struct channel *c, int peer, struct sockaddr *a, socklen_
 	return rc;
 }
 
+static int tcp_set_option(struct channel *c, int level, int name, const void *v, socklen_t n)
+{
+	return sys.setsockopt(tcp_of(c)->fd, level, name, v, n);
+}
+
+static int tcp_get_option(struct channel *c, int level, int name, void *v, socklen_t *n)
+{
+	return sys.getsockopt(tcp_of(c)->fd, level, name, v, n);
+}
+
 static int tcp_start(struct channel *c, struct proxy_thread *t)
 {
 	struct tcp *s = tcp_of(c);
@@ -207,12 +215,13 @@ static void tcp_close(struct channel *c, int abort)
 		sys.free(s);
 }
 
-#define TCP_OPS(name_)                                                                         \
-	{                                                                                      \
-		.name = name_, .bind = tcp_bind, .listen = tcp_listen, .connect = tcp_connect, \
-		.connect_result = tcp_connect_result, .accept = tcp_accept, .send = tcp_send,  \
-		.recv = tcp_recv, .shutdown = tcp_shutdown, .name_of = tcp_name_of,            \
-		.start = tcp_start, .close = tcp_close,                                        \
+#define TCP_OPS(name_)                                                                          \
+	{                                                                                       \
+		.name = name_, .bind = tcp_bind, .listen = tcp_listen, .connect = tcp_connect,  \
+		.connect_result = tcp_connect_result, .accept = tcp_accept, .send = tcp_send,   \
+		.recv = tcp_recv, .shutdown = tcp_shutdown, .name_of = tcp_name_of,             \
+		.set_option = tcp_set_option, .get_option = tcp_get_option, .start = tcp_start, \
+		.close = tcp_close,                                                             \
 	}
 
 static const struct channel_ops tcp_ops = TCP_OPS("tcp");

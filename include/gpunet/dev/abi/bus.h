@@ -48,8 +48,17 @@ enum gnet_op {
 	GNET_OP_GETSOCKNAME = 23, /* reply: address length; arg: address */
 	GNET_OP_GETPEERNAME = 24,
 	GNET_OP_TX_ATTACH = 25, /* gives the socket a send segment; reply: its number */
+	GNET_OP_SETOPT = 32,    /* b: GNET_OPT; arg: value */
+	GNET_OP_GETOPT = 33,    /* b: GNET_OPT, its length the room; reply: length; arg: value */
 	GNET_OP_COUNT = 64
 };
+
+/* An option: level 16, name 16, length 16. */
+#define GNET_OPT(level, name, len) \
+	((uint64_t)(level) | (uint64_t)(name) << 16 | (uint64_t)(len) << 32)
+#define GNET_OPT_LEVEL(b) ((int)((b)&0xffff))
+#define GNET_OPT_NAME(b) ((int)((b) >> 16 & 0xffff))
+#define GNET_OPT_LEN(b) ((uint32_t)((b) >> 32 & 0xffff))
 
 /* Flag of a kick's queue number: no entry, but a head has moved. */
 #define GNET_KICK_ROOM 0x80000000u
@@ -110,9 +119,10 @@ struct gnet_line {
 #define GNET_ACCEPT_RING 15u
 #define GNET_ACCEPT_TAG(p) ((uint8_t)(1u + (uint8_t)(((p) / GNET_ACCEPT_RING) % 255u)))
 
-/* txw: bytes the proxy has taken from the send ring, modulo 2^48; errno 8; flags 8 */
+/* txw: bytes the proxy has taken from the send ring, modulo 2^48; last errno 8; number of errors so far, modulo 256, 8 */
 #define GNET_TXW_POS_MASK ((UINT64_C(1) << 48) - 1)
 #define GNET_TXW_ERR_SHIFT 48
+#define GNET_TXW_ERRS_SHIFT 56
 
 struct gnet_sock_bus {
 	struct gnet_line line; /* proxy writes */

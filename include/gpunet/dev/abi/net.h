@@ -10,7 +10,7 @@
 
 #define GNET_MAGIC 0x74656e67u /* "gnet" */
 /* Changes whenever a layout or a rule of dev/abi/ changes. */
-#define GNET_ABI_VERSION 1u
+#define GNET_ABI_VERSION 2u
 
 /*
  * A socket as kernels see it. Three words say who uses it, each with the generation in its upper half, so that one
@@ -18,10 +18,10 @@
  * (held by one call at a time), one for calls that need neither.
  */
 struct gnet_sock {
-	uint64_t
-		life; /* generation 32 | GNET_L_CLOSING, _ERR_SEEN | users 16; generation 0: no socket */
-	uint64_t queue; /* submission queue of the proxy thread that owns it */
-	uint64_t pad0[2];
+	uint64_t life;     /* generation 32 | GNET_L_CLOSING | users 16; generation 0: no socket */
+	uint64_t queue;    /* submission queue of the proxy thread that owns it */
+	uint64_t err_seen; /* number of the last error in txw that a call was told of */
+	uint64_t pad0;
 	/* Receive side, under GNET_L_HELD of rx. */
 	uint64_t rx;      /* generation 32 | GNET_L_HELD, _CLOSING, _CONNECTED, _LISTENING */
 	uint64_t rx_head; /* consumed: bytes, or connections of a listener */
@@ -33,7 +33,10 @@ struct gnet_sock {
 	uint64_t tx_head; /* known to be free; no more than the truth */
 	uint64_t
 		tx_seg; /* bits 0-31: send segment + 1, 0: none; bits 32-63: sends since txw was looked at */
-	uint64_t pad1[4];
+	/* SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds, 0: none. Set and read without a side. */
+	uint64_t rcv_limit;
+	uint64_t snd_limit;
+	uint64_t pad1[2];
 };
 
 #define GNET_L_USERS 0xffffu
@@ -42,7 +45,7 @@ struct gnet_sock {
 #define GNET_L_CONNECTED 0x40000u
 #define GNET_L_LISTENING 0x80000u
 #define GNET_L_SHUT_WR 0x100000u
-#define GNET_L_ERR_SEEN 0x200000u /* the socket's error was reported once, as POSIX has it */
+#define GNET_L_FAILED 0x200000u /* of tx: a call was told of the error that ended the stream */
 #define GNET_L_GEN_SHIFT 32
 
 struct gnet_sq_dev {

@@ -28,6 +28,27 @@ struct gnet_pollfd {
 	short revents;
 };
 
+/* Levels and names of options. */
+#define GNET_SOL_SOCKET 1
+#define GNET_SO_REUSEADDR 2
+#define GNET_SO_TYPE 3
+#define GNET_SO_ERROR 4
+#define GNET_SO_BROADCAST 6
+#define GNET_SO_SNDBUF 7
+#define GNET_SO_RCVBUF 8
+#define GNET_SO_KEEPALIVE 9
+#define GNET_SO_LINGER 13
+#define GNET_SO_REUSEPORT 15
+#define GNET_SO_RCVTIMEO 20
+#define GNET_SO_SNDTIMEO 21
+#define GNET_SO_ACCEPTCONN 30
+#define GNET_SO_PROTOCOL 38
+#define GNET_SO_DOMAIN 39
+#define GNET_IPPROTO_TCP 6
+#define GNET_TCP_NODELAY 1
+#define GNET_IPPROTO_IPV6 41
+#define GNET_IPV6_V6ONLY 26
+
 #define GNET_SHUT_RD 0
 #define GNET_SHUT_WR 1
 #define GNET_SHUT_RDWR 2

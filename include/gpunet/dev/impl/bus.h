@@ -17,12 +17,15 @@
 #define GNET__EINVAL 22
 #define GNET__EMFILE 24
 #define GNET__EPIPE 32
+#define GNET__EDOM 33
 #define GNET__EPROTO 71
+#define GNET__ENOPROTOOPT 92
 #define GNET__EOPNOTSUPP 95
 #define GNET__EAFNOSUPPORT 97
 #define GNET__ENOBUFS 105
 #define GNET__EISCONN 106
 #define GNET__ENOTCONN 107
+#define GNET__ETIMEDOUT 110
 
 /* Turns of a wait on a GPU without and with a short sleep; after both the sleep is long. A turn costs about a bus load. */
 #define GNET__SPIN_BUSY 256u

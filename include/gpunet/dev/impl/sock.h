@@ -6,6 +6,7 @@
 #ifndef GPUNET_DEV_IMPL_SOCK_H
 #define GPUNET_DEV_IMPL_SOCK_H
 
+#include <gpunet/dev/abi/socket.h>
 #include <gpunet/dev/impl/bus.h>
 
 /* The socket in a descriptor's slot, whether it is alive or not; NULL: no such slot. */
@@ -22,25 +23,67 @@ GNET_DEV int gnet__alive(uint64_t word, int fd)
 	return word >> GNET_L_GEN_SHIFT == GNET_FD_GEN(fd) && !(word & GNET_L_CLOSING);
 }
 
+/* How a call waits, from its flags and its socket's options. */
+struct gnet__wait {
+	uint64_t turn;
+	uint64_t until;  /* when it ends (gnet_time_ns); 0: never, or it has not begun */
+	uint64_t *limit; /* the socket's limit for such calls, 0: none */
+	uint64_t word;   /* what the side was when it was taken */
+	int dontwait;
+	int some; /* the call has moved bytes: an error is left for the next one */
+};
+
+GNET_DEV void gnet__wait_begin(struct gnet__wait *w, uint64_t *limit, int flags)
+{
+	w->turn = 0;
+	w->until = 0;
+	w->limit = limit;
+	w->dontwait = flags & GNET_MSG_DONTWAIT;
+	w->some = 0;
+}
+
+/* The call has moved some bytes and may wait for more. */
+GNET_DEV void gnet__wait_on(struct gnet__wait *w)
+{
+	w->turn = 0;
+	w->some = 1;
+}
+
+/* gnet__spin for a wait that the socket's limit ends: it counts from the call's first turn. */
+GNET_DEV int gnet__limited_spin(gnet_t *net, struct gnet__wait *w)
+{
+	if (!w->until && w->limit) {
+		uint64_t ns = gnet_dev_load(w->limit);
+
+		if (ns)
+			w->until = gnet_time_ns() + ns;
+		else
+			w->limit = 0;
+	}
+	if (w->until && gnet_time_ns() >= w->until)
+		return -GNET__ETIMEDOUT;
+	return gnet__spin_until(net, &w->turn, w->until);
+}
+
 /*
- * Takes one side of a socket (&sk->rx or &sk->tx), waiting while another call holds it unless `dontwait`. `state`:
- * GNET_L_CONNECTED or GNET_L_LISTENING, which the side must have. 0 and *word, what the side was; or -EBADF, -EAGAIN, why the wait
- * ended, or `wrong` for another state. The first guess, a free side, is right for most calls and then costs one atomic.
+ * Takes one side of a socket (&sk->rx or &sk->tx), waiting while another call holds it unless w->dontwait. `state`:
+ * GNET_L_CONNECTED or GNET_L_LISTENING, which the side must have. 0 and w->word; or -EBADF, -EAGAIN, why the wait ended, or
+ * `wrong` for another state. The first guess, a free side, is right for most calls and then costs one atomic.
  */
 GNET_DEV int gnet__take(gnet_t *net, int fd, uint64_t *side, uint64_t state, int wrong,
-			int dontwait, uint64_t *word)
+			struct gnet__wait *w)
 {
-	uint64_t guess = (uint64_t)GNET_FD_GEN(fd) << GNET_L_GEN_SHIFT | state, turn = 0;
+	uint64_t guess = (uint64_t)GNET_FD_GEN(fd) << GNET_L_GEN_SHIFT | state;
 
 	for (;;) {
 		uint64_t old = gnet_dev_cas_acquire(side, guess, guess | GNET_L_HELD);
 
 		if (old == guess) {
-			*word = old;
+			w->word = old;
 			return 0;
 		}
 		while (old & GNET_L_HELD && gnet__alive(old, fd)) {
-			int rc = dontwait ? -GNET__EAGAIN : gnet__spin(net, &turn);
+			int rc = w->dontwait ? -GNET__EAGAIN : gnet__limited_spin(net, w);
 
 			if (rc)
 				return rc;
@@ -61,15 +104,15 @@ GNET_DEV void gnet__give(uint64_t *side)
 }
 
 /* gnet__spin for the holder of a side: also ends when the socket is being closed (a GPU looks every 8th turn). */
-GNET_DEV int gnet__side_spin(gnet_t *net, uint64_t *side, uint64_t *turn)
+GNET_DEV int gnet__side_spin(gnet_t *net, uint64_t *side, struct gnet__wait *w)
 {
 #ifdef __CUDACC__
-	if (*turn & 7u)
-		return gnet__spin(net, turn);
+	if (w->turn & 7u)
+		return gnet__limited_spin(net, w);
 #endif
 	if (gnet_dev_load(side) & GNET_L_CLOSING)
 		return -GNET__EBADF;
-	return gnet__spin(net, turn);
+	return gnet__limited_spin(net, w);
 }
 
 /* Enters a socket without a side, as a user. */
@@ -103,6 +146,9 @@ GNET_DEV void gnet__sock_init(gnet_t *net, int fd, uint64_t state)
 	uint64_t gen = (uint64_t)GNET_FD_GEN(fd) << GNET_L_GEN_SHIFT;
 
 	sk->queue = gnet__queue(net, fd);
+	sk->err_seen = 0;
+	sk->rcv_limit = 0;
+	sk->snd_limit = 0;
 	sk->rx_head = 0;
 	sk->rx_tail = 0;
 	sk->rx_seg = 0;
@@ -114,23 +160,29 @@ GNET_DEV void gnet__sock_init(gnet_t *net, int fd, uint64_t state)
 	gnet_dev_store_release(&sk->life, gen);
 }
 
-/* The socket's error, reported once; afterwards `later`. */
+/*
+ * The socket's error, if no call was told of it yet, else `later`. Who is told ends the stream for senders: they need not look
+ * across the bus to find out.
+ */
 GNET_DEV int64_t gnet__sock_error(gnet_t *net, int fd, struct gnet_sock *sk, int64_t later)
 {
 	struct gnet_sock_bus *bus = &net->bus[GNET_FD_SLOT(fd)];
-	uint64_t txw;
-	int err;
+	uint64_t txw, number, seen = gnet_dev_load(&sk->err_seen);
 
 	(void)gnet_sys_load_acquire(
 		&bus->line.cell[0]); /* R3: the errno was stored before the flag */
 	txw = gnet_sys_load_acquire(&bus->txw);
-	err = (int)(txw >> GNET_TXW_ERR_SHIFT & 0xff);
+	number = txw >> GNET_TXW_ERRS_SHIFT;
+	while (seen != number) {
+		uint64_t old = gnet_dev_cas(&sk->err_seen, seen, number);
 
-	if (gnet_dev_or(&sk->life, GNET_L_ERR_SEEN) & GNET_L_ERR_SEEN)
-		return later;
-	/* Sends look for errors across the bus now and then only; this one they need not look for. */
-	gnet_dev_or(&sk->tx, GNET_L_ERR_SEEN);
-	return -(int64_t)(err ? err : GNET__EIO);
+		if (old == seen) {
+			gnet_dev_or(&sk->tx, GNET_L_FAILED);
+			return -(int64_t)(txw >> GNET_TXW_ERR_SHIFT & 0xff);
+		}
+		seen = old;
+	}
+	return later;
 }
 
 #endif

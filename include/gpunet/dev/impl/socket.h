@@ -83,10 +83,10 @@ GNET_DEV int64_t gnet__listen(gnet_t *net, int fd, int backlog)
 }
 
 /* Claims the next connection of a listener whose receive side is held. */
-GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, int dontwait)
+GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, struct gnet__wait *w)
 {
 	struct gnet_sock_bus *bus = &net->bus[GNET_FD_SLOT(fd)];
-	uint64_t p = sk->rx_head, turn = 0;
+	uint64_t p = sk->rx_head;
 
 	for (;;) {
 		uint64_t c = gnet_sys_load_acquire(&bus->line.cell[1 + p % GNET_ACCEPT_RING]);
@@ -99,9 +99,9 @@ GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, in
 			gnet__sock_init(net, (int)(c >> 8), GNET_L_CONNECTED);
 			return (int64_t)(c >> 8);
 		}
-		if (dontwait)
+		if (w->dontwait)
 			return -GNET__EAGAIN;
-		rc = gnet__side_spin(net, &sk->rx, &turn);
+		rc = gnet__side_spin(net, &sk->rx, w);
 		if (rc)
 			return rc;
 	}
@@ -110,18 +110,18 @@ GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, in
 GNET_DEV int64_t gnet__accept(gnet_t *net, int fd, void *addr, uint32_t *len, int flags)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
-	int dontwait = flags & GNET_MSG_DONTWAIT;
-	uint64_t word;
+	struct gnet__wait w;
 	int64_t conn;
 
 	if (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL))
 		return -GNET__EOPNOTSUPP;
 	if (!sk)
 		return -GNET__EBADF;
-	conn = gnet__take(net, fd, &sk->rx, GNET_L_LISTENING, -GNET__EINVAL, dontwait, &word);
+	gnet__wait_begin(&w, &sk->rcv_limit, flags);
+	conn = gnet__take(net, fd, &sk->rx, GNET_L_LISTENING, -GNET__EINVAL, &w);
 	if (conn)
 		return conn;
-	conn = gnet__accept_next(net, fd, sk, dontwait);
+	conn = gnet__accept_next(net, fd, sk, &w);
 	gnet__give(&sk->rx);
 	if (conn >= 0 && addr) {
 		int64_t rc = gnet__call_name(net, GNET_OP_GETPEERNAME, (int)conn, addr, len);
@@ -135,7 +135,7 @@ GNET_DEV int64_t gnet__accept(gnet_t *net, int fd, void *addr, uint32_t *len, in
 GNET_DEV int64_t gnet__shutdown(gnet_t *net, int fd, int how)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
-	uint64_t word;
+	struct gnet__wait w;
 	int64_t rc;
 
 	if (how < GNET_SHUT_RD || how > GNET_SHUT_RDWR)
@@ -148,7 +148,8 @@ GNET_DEV int64_t gnet__shutdown(gnet_t *net, int fd, int how)
 	} else if (how != GNET_SHUT_RD) {
 		/* A sender that waits sees the mark and ends; what it announced goes before the shutdown. */
 		gnet_dev_or(&sk->tx, GNET_L_SHUT_WR);
-		rc = gnet__take(net, fd, &sk->tx, GNET_L_SHUT_WR, 0, 0, &word);
+		gnet__wait_begin(&w, 0, 0);
+		rc = gnet__take(net, fd, &sk->tx, GNET_L_SHUT_WR, 0, &w);
 	}
 	if (!rc) {
 		rc = gnet__call(net, gnet__queue(net, fd), GNET_OP_SHUTDOWN, fd, (uint64_t)how, 0);

@@ -35,6 +35,7 @@ struct gnet__scratch {
 	int fail;               /* why the call could not begin, or go on */
 	struct gnet_sock *sk;   /* whose side this call holds; 0: it holds none */
 	struct gnet_sqe *entry; /* that the lanes fill */
+	struct gnet__wait wait; /* thread 0 */
 	uint64_t cell[GNET_CELLS];
 };
 
@@ -160,19 +161,18 @@ GNET_DEV int gnet__cell1_valid(uint64_t c1, uint64_t c0)
 }
 
 /* Nothing to read: the end, an error, or another turn. Sets s->rc when it returns 0. */
-GNET_DEV uint32_t gnet__recv_idle(gnet_t *net, int fd, struct gnet__scratch *s, uint32_t lflags,
-				  int dontwait, uint64_t *turn)
+GNET_DEV uint32_t gnet__recv_idle(gnet_t *net, int fd, struct gnet__scratch *s, uint32_t lflags)
 {
 	struct gnet_sock *sk = s->sk;
 
 	if (lflags & GNET_LINE_ERR)
-		s->rc = gnet__sock_error(net, fd, sk, 0);
+		s->rc = s->wait.some ? 0 : gnet__sock_error(net, fd, sk, 0);
 	else if (lflags & GNET_LINE_EOF)
 		s->rc = 0;
-	else if (dontwait)
+	else if (s->wait.dontwait)
 		s->rc = -GNET__EAGAIN;
 	else {
-		s->rc = gnet__side_spin(net, &sk->rx, turn);
+		s->rc = gnet__side_spin(net, &sk->rx, &s->wait);
 		return !s->rc;
 	}
 	return 0;
@@ -194,7 +194,7 @@ GNET_DEV void gnet__recv_ring(struct gnet__scratch *s, uint64_t c0, uint64_t len
 
 /* Looks at a line that the lanes have loaded into s->cell: 0 when s->rc is decided, 1 for another turn. */
 GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s, uint32_t valid,
-				  uint64_t len, int dontwait, uint64_t *turn)
+				  uint64_t len)
 {
 	struct gnet_sock *sk = s->sk;
 	uint64_t c0 = s->cell[0], avail = gnet__line_tail(c0, s->head) - s->head;
@@ -202,7 +202,7 @@ GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s, 
 	uint64_t in = c0 >> GNET_LINE_INLINE_SHIFT & 0x7f, n;
 
 	if (!avail)
-		return gnet__recv_idle(net, fd, s, lflags, dontwait, turn);
+		return gnet__recv_idle(net, fd, s, lflags);
 	n = avail < len ? avail : len;
 	if (in >= avail && gnet__cells_valid(valid, in - avail, n)) {
 		if (s->acquire)
@@ -219,7 +219,7 @@ GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s, 
 		gnet__recv_ring(s, c0, len);
 		return 0;
 	}
-	s->rc = gnet__side_spin(net, &sk->rx, turn); /* the line is being rewritten */
+	s->rc = gnet__side_spin(net, &sk->rx, &s->wait); /* the line is being rewritten */
 	return !s->rc;
 }
 
@@ -229,11 +229,11 @@ GNET_DEV void gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 	const int known = GNET_MSG_PEEK | GNET_MSG_DONTWAIT | GNET_MSG_WAITALL | GNET_MSG_NOSIGNAL;
 	struct gnet_sock *sk = gnet__slot(net, fd);
 	int rc = flags & ~known ? -GNET__EOPNOTSUPP : sk ? 0 : -GNET__EBADF;
-	uint64_t word;
 
-	if (!rc)
-		rc = gnet__take(net, fd, &sk->rx, GNET_L_CONNECTED, -GNET__ENOTCONN,
-				flags & GNET_MSG_DONTWAIT, &word);
+	if (!rc) {
+		gnet__wait_begin(&s->wait, &sk->rcv_limit, flags);
+		rc = gnet__take(net, fd, &sk->rx, GNET_L_CONNECTED, -GNET__ENOTCONN, &s->wait);
+	}
 	s->sk = rc ? 0 : sk;
 	s->fail = rc;
 }
@@ -297,7 +297,6 @@ GNET_DEV void gnet__recv_plan(struct gnet__scope sc, gnet_t *net, int fd, struct
 			      uint64_t len, int flags)
 {
 	struct gnet_line *line = &net->bus[GNET_FD_SLOT(fd)].line;
-	uint64_t turn = 0;
 
 	if (sc.tid == 0)
 		s->again = gnet__recv_known(s, len, flags);
@@ -307,8 +306,7 @@ GNET_DEV void gnet__recv_plan(struct gnet__scope sc, gnet_t *net, int fd, struct
 
 		gnet__sync_lanes(sc);
 		if (sc.tid == 0)
-			s->again = gnet__recv_look(net, fd, s, valid, len,
-						   flags & GNET_MSG_DONTWAIT, &turn);
+			s->again = gnet__recv_look(net, fd, s, valid, len);
 		gnet__sync_lanes(sc);
 	}
 }
@@ -343,16 +341,6 @@ GNET_DEV void gnet__recv_done(gnet_t *net, int fd, struct gnet_sock *sk, uint64_
 	else
 		gnet_sys_store_release(&net->bus[GNET_FD_SLOT(fd)].head, head);
 	gnet__kick(net, gnet__queue(net, fd) | GNET_KICK_ROOM);
-}
-
-/* Ends a call: an error that a count hides is left for the next one. */
-GNET_DEV void gnet__stream_end(struct gnet_sock *sk, uint64_t *side, uint64_t count, int64_t rc)
-{
-	if (count && rc < 0 && rc != -GNET__EAGAIN && rc != -GNET__EPIPE) {
-		gnet_dev_and(&sk->tx, ~(uint64_t)GNET_L_ERR_SEEN);
-		gnet_dev_and(&sk->life, ~(uint64_t)GNET_L_ERR_SEEN);
-	}
-	gnet__give(side);
 }
 
 /*
@@ -403,9 +391,11 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 		if (!(flags & GNET_MSG_WAITALL) || got == len)
 			break;
 		gnet__sync(sc); /* the next step reads what the publisher wrote */
+		if (sc.tid == 0)
+			gnet__wait_on(&s->wait);
 	} while (got < len);
 	if (sc.tid == gnet__publisher(sc))
-		gnet__stream_end(sk, &sk->rx, got, rc);
+		gnet__give(&sk->rx);
 	return got ? (int64_t)got : rc;
 }
 
@@ -451,7 +441,7 @@ GNET_DEV struct gnet__tx gnet__tx_load(const struct gnet_sock *sk)
  * `enough`, or after GNET__TX_LOOK sends, for the socket's error is there too.
  */
 GNET_DEV int64_t gnet__send_room(gnet_t *net, int fd, struct gnet_sock *sk, struct gnet__tx *t,
-				 uint64_t enough)
+				 uint64_t enough, const struct gnet__wait *w)
 {
 	uint64_t window = t->seg ? (uint64_t)1 << net->seg_log2 : GNET_MINI_BYTES;
 	uint64_t room = window - (t->tail - t->head), txw;
@@ -462,7 +452,7 @@ GNET_DEV int64_t gnet__send_room(gnet_t *net, int fd, struct gnet_sock *sk, stru
 	}
 	txw = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(fd)].txw);
 	if (txw >> GNET_TXW_ERR_SHIFT & 0xff)
-		return gnet__sock_error(net, fd, sk, -GNET__EPIPE);
+		return w->some ? -GNET__EPIPE : gnet__sock_error(net, fd, sk, -GNET__EPIPE);
 	t->looks = 0;
 	t->head += (txw - t->head) & GNET_TXW_POS_MASK;
 	gnet_dev_store(&sk->tx_seg, t->seg);
@@ -472,21 +462,19 @@ GNET_DEV int64_t gnet__send_room(gnet_t *net, int fd, struct gnet_sock *sk, stru
 
 /* Waits until `enough` may be handed over (some, with dontwait): how much, or why not. */
 GNET_DEV int64_t gnet__send_wait(gnet_t *net, int fd, struct gnet_sock *sk, struct gnet__tx *t,
-				 uint64_t enough, int dontwait)
+				 uint64_t enough, struct gnet__wait *w)
 {
-	uint64_t turn = 0;
-
 	for (;;) {
-		int64_t room = gnet__send_room(net, fd, sk, t, enough);
+		int64_t room = gnet__send_room(net, fd, sk, t, enough, w);
 		int rc;
 
-		if (room < 0 || (uint64_t)room >= enough || (dontwait && room > 0))
+		if (room < 0 || (uint64_t)room >= enough || (w->dontwait && room > 0))
 			return room;
-		if (dontwait)
+		if (w->dontwait)
 			return -GNET__EAGAIN;
-		if (gnet_dev_load(&sk->tx) & (GNET_L_SHUT_WR | GNET_L_ERR_SEEN))
+		if (gnet_dev_load(&sk->tx) & (GNET_L_SHUT_WR | GNET_L_FAILED))
 			return -GNET__EPIPE;
-		rc = gnet__side_spin(net, &sk->tx, &turn);
+		rc = gnet__side_spin(net, &sk->tx, w);
 		if (rc)
 			return rc;
 	}
@@ -512,12 +500,12 @@ GNET_DEV void gnet__send_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 	int rc = flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL) ? -GNET__EOPNOTSUPP
 		 : sk                                             ? 0
 								  : -GNET__EBADF;
-	uint64_t word = 0;
 
-	if (!rc)
-		rc = gnet__take(net, fd, &sk->tx, GNET_L_CONNECTED, -GNET__ENOTCONN,
-				flags & GNET_MSG_DONTWAIT, &word);
-	if (!rc && (word & (GNET_L_SHUT_WR | GNET_L_ERR_SEEN))) {
+	if (!rc) {
+		gnet__wait_begin(&s->wait, &sk->snd_limit, flags);
+		rc = gnet__take(net, fd, &sk->tx, GNET_L_CONNECTED, -GNET__ENOTCONN, &s->wait);
+	}
+	if (!rc && (s->wait.word & (GNET_L_SHUT_WR | GNET_L_FAILED))) {
 		gnet__give(&sk->tx);
 		rc = -GNET__EPIPE;
 	}
@@ -526,8 +514,7 @@ GNET_DEV void gnet__send_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 }
 
 /* Thread 0: the next step of a long message goes by the ring. */
-GNET_DEV void gnet__plan_ring(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len,
-			      int dontwait)
+GNET_DEV void gnet__plan_ring(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len)
 {
 	uint64_t quarter = ((uint64_t)1 << net->seg_log2) / 4;
 	uint64_t most = quarter < GNET__TX_CHUNK ? quarter : GNET__TX_CHUNK;
@@ -537,7 +524,7 @@ GNET_DEV void gnet__plan_ring(gnet_t *net, int fd, struct gnet__scratch *s, uint
 	if (most > len)
 		most = len;
 	/* Not as soon as a few bytes fit, or steps become tiny. */
-	n = gnet__send_wait(net, fd, s->sk, &t, most, dontwait);
+	n = gnet__send_wait(net, fd, s->sk, &t, most, &s->wait);
 	if (n > (int64_t)most)
 		n = (int64_t)most;
 	s->cells = 0;
@@ -550,8 +537,7 @@ GNET_DEV void gnet__plan_ring(gnet_t *net, int fd, struct gnet__scratch *s, uint
  * Thread 0: the next step rides in an entry. The position is taken before it is known that there is room, so that both atomics
  * and the loads are on their way together; if there is none the entry becomes a no-op.
  */
-GNET_DEV void gnet__plan_cells(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len,
-			       int dontwait)
+GNET_DEV void gnet__plan_cells(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len)
 {
 	uint64_t enough = len < GNET_INLINE_MAX ? len : GNET_INLINE_MAX;
 	struct gnet_sock *sk = s->sk;
@@ -564,11 +550,11 @@ GNET_DEV void gnet__plan_cells(gnet_t *net, int fd, struct gnet__scratch *s, uin
 	int rc = gnet__sq_room(net, d, q, pos, head);
 
 	s->cells = 1;
-	room = rc ? rc : gnet__send_room(net, fd, sk, &t, enough);
+	room = rc ? rc : gnet__send_room(net, fd, sk, &t, enough, &s->wait);
 	if (!rc && (room < 0 || (uint64_t)room < enough)) {
 		gnet__put(net, q, pos, 0, 0, 0, 0);
 		if (room >= 0)
-			room = gnet__send_wait(net, fd, sk, &t, enough, dontwait);
+			room = gnet__send_wait(net, fd, sk, &t, enough, &s->wait);
 		if (room > 0) {
 			rc = gnet__reserve(net, q, &pos);
 			room = rc ? rc : room;
@@ -585,7 +571,7 @@ GNET_DEV void gnet__plan_cells(gnet_t *net, int fd, struct gnet__scratch *s, uin
 }
 
 /* Thread 0: decides the next step: s->rc bytes, by an entry or by the ring. */
-GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len, int flags)
+GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len)
 {
 	int rc = s->fail;
 
@@ -595,9 +581,9 @@ GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint
 	if (rc || !len)
 		return;
 	if (len > GNET_INLINE_MAX && (s->sk->tx_seg & 0xffffffffu))
-		gnet__plan_ring(net, fd, s, len, flags & GNET_MSG_DONTWAIT);
+		gnet__plan_ring(net, fd, s, len);
 	else
-		gnet__plan_cells(net, fd, s, len, flags & GNET_MSG_DONTWAIT);
+		gnet__plan_cells(net, fd, s, len);
 }
 
 /* The bytes of one cell, as loaded: joined only when they are needed, so that they can be on their way meanwhile. */
@@ -664,8 +650,7 @@ GNET_DEV int gnet__send_tail(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t
 
 /* One step: its bytes, 0 if there are none to send, or why not. */
 GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
-				 struct gnet__scratch *s, const uint8_t *src, uint64_t len,
-				 int flags)
+				 struct gnet__scratch *s, const uint8_t *src, uint64_t len)
 {
 	int64_t rc;
 
@@ -674,7 +659,7 @@ GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
 						       len <= GNET_INLINE_MAX ? len : 0);
 
 		if (sc.tid == 0)
-			gnet__send_plan(net, fd, s, len, flags);
+			gnet__send_plan(net, fd, s, len);
 		gnet__sync_lanes(sc);
 		if (s->rc > 0 && s->cells)
 			gnet__send_cells(sc, net, fd, s, src, mine,
@@ -710,14 +695,15 @@ GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet
 		return rc;
 	}
 	do {
-		rc = gnet__send_step(sc, net, fd, s, (const uint8_t *)buf + sent, len - sent,
-				     flags);
+		rc = gnet__send_step(sc, net, fd, s, (const uint8_t *)buf + sent, len - sent);
 		if (rc <= 0)
 			break;
 		sent += (uint64_t)rc;
+		if (sc.tid == 0)
+			gnet__wait_on(&s->wait);
 	} while (sent < len);
 	if (sc.tid == 0)
-		gnet__stream_end(sk, &sk->tx, sent, rc);
+		gnet__give(&sk->tx);
 	return sent ? (int64_t)sent : rc;
 }
 

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Waits: none is missed, none burns the CPU, deadlines hold. */
 #include "cpu_test.h"
+#include "platform/cpu/sched.h"
 
 #define WORDS 8
 
 /* A store that a waiter waits for, as dev/order.h makes it. */
 GNET_DEV void publish(uint64_t *p, uint64_t v)
 {
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	__atomic_store_n(p, v, __ATOMIC_RELEASE);
-	gpunet_cpu_event();
+	gpunet_cpu_event_at(p);
 }
 
 GNET_DEV uint64_t look(const uint64_t *p)
 {
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
@@ -302,6 +303,67 @@ static void kernels_that_wait_use_no_cpu(void **state)
 	platform_cpu.close(d);
 }
 
+#define LINE 16 /* words */
+
+struct crowd {
+	uint64_t *word[16]; /* one a block, the topics differ */
+	uint64_t *stop;
+	uint64_t turns;
+	unsigned *looked; /* [blocks] */
+	uint64_t *pong;
+};
+
+/* Block 0 is spoken to; the others wait for words of their own and, as it does, for the end. */
+GNET_KERNEL(crowd_kernel, struct crowd, a)
+{
+	uint64_t i = 1;
+
+	while (!look(a.stop)) {
+		a.looked[blockIdx.x]++;
+		if (look(a.word[blockIdx.x]) >= i)
+			publish(a.pong, i++);
+		else
+			gpunet_cpu_wait(0);
+	}
+}
+
+static void an_event_wakes_those_that_looked_at_its_word(void **state)
+{
+	static uint64_t area[4096] __attribute__((aligned(128)));
+	struct platform_dev *d = test_open(16, 0);
+	struct platform_grid g = test_grid(16, 1);
+	unsigned looked[16] = { 0 }, n = 0, k, others = 0;
+	uint64_t *stop = area, *pong = area + LINE, i;
+	struct crowd a = { .stop = stop, .turns = 500, .looked = looked, .pong = pong };
+	uint64_t *p;
+
+	(void)state;
+	for (p = area + 2 * LINE; n < 16; p += LINE) {
+		for (k = 0; k < n && cpu_topic(a.word[k]) != cpu_topic(p); k++) {
+		}
+		if (k == n && cpu_topic(p) != cpu_topic(stop) && cpu_topic(p) != cpu_topic(pong))
+			a.word[n++] = p;
+	}
+	assert_int_equal(platform_cpu.launch(d, crowd_kernel_entry, &g, &a, sizeof(a)), 0);
+	wait_until_idle(d, 16);
+	for (i = 1; i <= a.turns; i++) {
+		__atomic_store_n(a.word[0], i, __ATOMIC_RELEASE);
+		gpunet_cpu_event_at(a.word[0]);
+		while (__atomic_load_n(pong, __ATOMIC_ACQUIRE) < i)
+			gpunet_cpu_wait(0);
+	}
+	wait_until_idle(d, 16);
+	__atomic_store_n(stop, 1, __ATOMIC_RELEASE);
+	gpunet_cpu_event_at(stop);
+	assert_int_equal(platform_cpu.sync(d, ENOUGH), 0);
+	assert_true(looked[0] > a.turns);
+	/* While they came to rest, events of block 0 kept them awake; after that none did. */
+	for (k = 1; k < 16; k++)
+		others += looked[k];
+	assert_in_range(others, 15, 15 * 20);
+	platform_cpu.close(d);
+}
+
 struct nap {
 	unsigned *flag, *turns;
 	unsigned ns;
@@ -450,6 +512,7 @@ int main(void)
 		cmocka_unit_test(an_event_ends_a_wait_before_its_deadline),
 		cmocka_unit_test(a_kernel_of_another_device_ends_a_wait),
 		cmocka_unit_test(kernels_that_wait_use_no_cpu),
+		cmocka_unit_test(an_event_wakes_those_that_looked_at_its_word),
 		cmocka_unit_test(a_spin_with_nanosleep_sleeps),
 		cmocka_unit_test(a_spin_lock_of_atomics_is_passed_on),
 		cmocka_unit_test(a_spin_on_an_atomic_lets_the_others_run),

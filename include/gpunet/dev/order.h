@@ -159,60 +159,60 @@ GNET_DEV uint64_t gnet_dev_ticket(uint64_t *p)
 
 GNET_DEV uint64_t gnet_sys_load(const uint64_t *p)
 {
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	return __atomic_load_n(p, __ATOMIC_RELAXED);
 }
 
 GNET_DEV uint64_t gnet_sys_load_acquire(const uint64_t *p)
 {
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
 GNET_DEV void gnet_sys_store(uint64_t *p, uint64_t v)
 {
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	__atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
 
 GNET_DEV void gnet_sys_store_release(uint64_t *p, uint64_t v)
 {
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	__atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
 
 GNET_DEV uint64_t gnet_dev_load(const uint64_t *p)
 {
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	return __atomic_load_n(p, __ATOMIC_RELAXED);
 }
 
 GNET_DEV uint64_t gnet_dev_load_acquire(const uint64_t *p)
 {
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
 GNET_DEV void gnet_dev_store(uint64_t *p, uint64_t v)
 {
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	__atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
 
 GNET_DEV void gnet_dev_store_release(uint64_t *p, uint64_t v)
 {
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	__atomic_store_n(p, v, __ATOMIC_RELEASE);
-	gpunet_cpu_event();
+	gpunet_cpu_event_at(p);
 }
 
 GNET_DEV uint64_t gnet_dev_add(uint64_t *p, uint64_t v)
 {
 	uint64_t old;
 
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	old = __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
-	gpunet_cpu_event();
+	gpunet_cpu_event_at(p);
 	return old;
 }
 
@@ -220,9 +220,9 @@ GNET_DEV uint64_t gnet_dev_or(uint64_t *p, uint64_t v)
 {
 	uint64_t old;
 
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	old = __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL);
-	gpunet_cpu_event();
+	gpunet_cpu_event_at(p);
 	return old;
 }
 
@@ -230,9 +230,9 @@ GNET_DEV uint64_t gnet_dev_and(uint64_t *p, uint64_t v)
 {
 	uint64_t old;
 
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	old = __atomic_fetch_and(p, v, __ATOMIC_ACQ_REL);
-	gpunet_cpu_event();
+	gpunet_cpu_event_at(p);
 	return old;
 }
 
@@ -241,9 +241,9 @@ GNET_DEV uint64_t gnet_dev_cas(uint64_t *p, uint64_t expected, uint64_t desired)
 {
 	uint64_t old = expected;
 
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	if (__atomic_compare_exchange_n(p, &old, desired, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-		gpunet_cpu_event();
+		gpunet_cpu_event_at(p);
 	return old;
 }
 
@@ -251,21 +251,21 @@ GNET_DEV uint64_t gnet_dev_cas_acquire(uint64_t *p, uint64_t expected, uint64_t 
 {
 	uint64_t old = expected;
 
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	__atomic_compare_exchange_n(p, &old, desired, 0, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE);
 	return old;
 }
 
 GNET_DEV void gnet_dev_clear_release(uint64_t *p, uint64_t bits)
 {
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	__atomic_fetch_and(p, ~bits, __ATOMIC_RELEASE);
-	gpunet_cpu_event();
+	gpunet_cpu_event_at(p);
 }
 
 GNET_DEV uint64_t gnet_dev_ticket(uint64_t *p)
 {
-	gpunet_cpu_yield();
+	gpunet_cpu_look(p);
 	return __atomic_fetch_add(p, 1, __ATOMIC_RELAXED);
 }
 

@@ -6,9 +6,12 @@
  * rounds fibers in `waits` come along if an event was made since the last time that they did, and those whose
  * deadline has come. When nobody can run and no event was made, the thread sleeps on the event counter.
  *
- * Why no wake-up is lost: a fiber goes to `waits` only if the event count is the one of when its last wait returned, so
- * all that it has read since is newer than that count. `waits` is emptied whenever the count differs from the one it was
- * last emptied at, and the thread sleeps only while the count is that one.
+ * Why no wake-up is lost: a fiber goes to `waits` only if the event count is still the one of the round in which its last
+ * wait returned, so all that it has read since is newer than that count. `waits` is emptied whenever a round begins with
+ * another count, and the thread sleeps only while the count is that of the round.
+ *
+ * What the block sleeps on is all that any of its fibers looked at since the count last changed, not only those that wait: in
+ * a call that a block makes together some threads read and another one waits.
  */
 #include <errno.h>
 #include <sched.h>
@@ -104,6 +107,7 @@ CPU_SCHED static int next_round(struct cpu_block *b)
 
 		if (events != b->events) {
 			b->events = events;
+			b->sleeper.topics = 0;
 			set_move(&b->later, &b->waits);
 		}
 		expire(b);
@@ -115,7 +119,10 @@ CPU_SCHED static int next_round(struct cpu_block *b)
 		if (!b->waits.warps && !b->sleeps.warps)
 			return 0;
 		__atomic_store_n(&b->idle, 1, __ATOMIC_RELAXED);
-		cpu_event_sleep(events, b->earliest);
+		/* Fibers that wait and have not said for what wait for anything. */
+		if (b->waits.warps && !b->sleeper.topics)
+			b->sleeper.topics = CPU_ANY_TOPIC;
+		cpu_event_sleep(&b->sleeper, events, b->earliest);
 		__atomic_store_n(&b->idle, 0, __ATOMIC_RELAXED);
 	}
 }
@@ -221,6 +228,7 @@ static void block_init(struct cpu_block *b)
 	b->live = b->n_threads;
 	b->arrived = b->votes = b->phase = b->spins = 0;
 	b->stuck = 0;
+	b->sleeper.topics = 0;
 	b->events = cpu_events();
 	b->earliest = UINT64_MAX;
 	b->quantum = b->seeded ? 1 : QUANTUM_FIXED;
@@ -296,21 +304,57 @@ CPU_HOT void yield_now(struct cpu_block *b, struct cpu_fiber *f)
 	cpu_suspend(b, f);
 }
 
+CPU_HOT void maybe_yield(struct cpu_block *b, struct cpu_fiber *f)
+{
+	if (!--b->quantum)
+		yield_now(b, f);
+}
+
 CPU_SCHED void gpunet_cpu_yield(void)
+{
+	struct cpu_fiber *f = cpu_self();
+
+	if (!f->block)
+		return;
+	maybe_yield(f->block, f);
+	/* Whatever it reads now, its next wait may be about that. */
+	f->block->sleeper.topics = CPU_ANY_TOPIC;
+}
+
+CPU_HOT void note_topic(struct cpu_sleeper *s, unsigned topic)
+{
+	unsigned i;
+
+	if (s->topics == CPU_ANY_TOPIC)
+		return;
+	for (i = 0; i < s->topics; i++)
+		if (s->topic[i] == topic)
+			return;
+	if (i == CPU_SLEEP_TOPICS)
+		s->topics = CPU_ANY_TOPIC;
+	else
+		s->topic[s->topics++] = (uint16_t)topic;
+}
+
+CPU_SCHED void gpunet_cpu_look(const void *word)
 {
 	struct cpu_fiber *f = cpu_self();
 	struct cpu_block *b = f->block;
 
-	if (b && !--b->quantum)
-		yield_now(b, f);
+	if (!b)
+		return;
+	maybe_yield(b, f);
+	/* After the switch, in the round in which the word is read. */
+	note_topic(&b->sleeper, cpu_topic(word));
 }
 
 CPU_SCHED static void host_wait(uint64_t deadline_ns)
 {
+	struct cpu_sleeper s = { .topics = CPU_ANY_TOPIC };
 	uint32_t events = cpu_events();
 
 	if (events == host_seen)
-		cpu_event_sleep(events, deadline_ns);
+		cpu_event_sleep(&s, events, deadline_ns);
 	host_seen = cpu_events();
 }
 
@@ -342,7 +386,7 @@ CPU_SCHED void gpunet_cpu_wait(uint64_t deadline_ns)
 		cpu_set_add(&b->later, f);
 		cpu_suspend(b, f);
 	}
-	f->seen = cpu_events();
+	f->seen = b->events;
 }
 
 CPU_SCHED void gpunet_cpu_nanosleep(unsigned ns)
@@ -363,7 +407,10 @@ CPU_SCHED void gpunet_cpu_nanosleep(unsigned ns)
 
 CPU_SCHED uint64_t gpunet_cpu_time_ns(void)
 {
-	gpunet_cpu_yield();
+	struct cpu_fiber *f = cpu_self();
+
+	if (f->block)
+		maybe_yield(f->block, f);
 	return sys.now_ns();
 }
 

@@ -53,6 +53,11 @@
 #define CPU_FIBERS 16384u
 #endif
 
+/* What an event is about: see event.c. */
+#define CPU_TOPICS 1024u
+#define CPU_ANY_TOPIC CPU_TOPICS
+#define CPU_SLEEP_TOPICS 24u /* that a block remembers */
+
 struct cpu_block;
 struct cpu_dev;
 struct cpu_launch;
@@ -68,7 +73,7 @@ struct cpu_fiber {
 	void *context;                /* where it continues; valid while it does not run */
 	unsigned index;               /* linear thread number */
 	enum cpu_at at;
-	uint32_t seen;      /* event count when its last wait returned */
+	uint32_t seen;      /* the block's `events` when its last wait returned */
 	unsigned lane_read; /* shuffle: whose value it takes */
 	uint64_t value;     /* what it brings to a warp operation, then what it takes from it */
 	uint64_t deadline;  /* of a wait or sleep; UINT64_MAX: none */
@@ -106,6 +111,14 @@ struct cpu_warp {
 	struct cpu_group group[CPU_LANES];
 };
 
+/* Who sleeps until an event. */
+struct cpu_sleeper {
+	struct cpu_sleeper *next, **prev; /* prev NULL: in no list */
+	uint32_t woken;
+	unsigned topics; /* 0: no event, only the deadline; CPU_ANY_TOPIC: every event */
+	uint16_t topic[CPU_SLEEP_TOPICS];
+};
+
 /* A set of a block's fibers: a word a warp, and a word that says which of these are not 0. */
 struct cpu_set {
 	uint32_t warps;
@@ -129,14 +142,16 @@ struct cpu_block {
 	unsigned phase;                        /* barriers passed */
 	int seeded;
 	uint64_t random;
-	unsigned quantum;  /* yields that do not switch until one does */
-	unsigned spins;    /* switches by yield in a row */
-	uint32_t events;   /* event count when `waits` was last emptied */
+	unsigned quantum; /* yields that do not switch until one does */
+	unsigned spins;   /* switches by yield in a row */
+	uint32_t
+		events; /* event count at the beginning of the round; when it changes, `waits` is emptied */
 	uint64_t earliest; /* no deadline is before it; UINT64_MAX: there is none */
 	uint64_t beat;     /* atomic: counts switches */
 	unsigned idle;     /* atomic: asleep on the event counter */
 	int stuck;         /* ended because no fiber could ever run again */
 	uint64_t fence;
+	struct cpu_sleeper sleeper; /* its topics: what fibers looked at since `events` was set */
 	char tag_start, tag_end, tag_barrier[2];
 	struct cpu_warp *warp[CPU_MAX_WARPS];
 };
@@ -229,8 +244,8 @@ void cpu_warp_lane_ended(struct cpu_fiber *f);
 
 /* event.c */
 uint32_t cpu_events(void);
-/* Sleeps while the count is `seen` and the deadline has not come; may return early. */
-void cpu_event_sleep(uint32_t seen, uint64_t deadline_ns);
+/* Sleeps while the count is `seen`, then until an event of the sleeper's topics or the deadline; may return early. */
+void cpu_event_sleep(struct cpu_sleeper *s, uint32_t seen, uint64_t deadline_ns);
 
 /* stack.c; under dev->launching */
 int cpu_warps_reserve(struct cpu_dev *dev, unsigned warps, unsigned lanes);

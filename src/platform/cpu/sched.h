@@ -29,6 +29,12 @@ CPU_HOT void cpu_set_add(struct cpu_set *s, const struct cpu_fiber *f)
 	s->warps |= 1u << (f->index / CPU_LANES);
 }
 
+CPU_HOT unsigned cpu_topic(const void *word)
+{
+	/* Fibonacci hashing of the line. */
+	return (unsigned)(((uintptr_t)word >> 7) * UINT64_C(0x9e3779b97f4a7c15) >> 54) % CPU_TOPICS;
+}
+
 CPU_HOT uint32_t cpu_random_below(struct cpu_block *b, uint32_t n)
 {
 	/* xorshift64*; the high half is the good one. */

@@ -37,8 +37,11 @@ struct gpunet_cpu_thread {
 extern __thread const struct gpunet_cpu_thread *gpunet_cpu_self
 	__attribute__((tls_model("initial-exec")));
 
-/* May switch to another fiber of the block. Before each ordered access and each atomic. Outside of kernels: nothing. */
+/* May switch to another fiber of the block. Outside of kernels: nothing. */
 void gpunet_cpu_yield(void);
+
+/* gpunet_cpu_yield before the caller reads `word`, which its next wait may be about. Before each ordered access. */
+void gpunet_cpu_look(const void *word);
 
 /*
  * The caller has found a condition false and will look again: returns at the next event, at `deadline_ns` on
@@ -52,8 +55,13 @@ void gpunet_cpu_yield(void);
  */
 void gpunet_cpu_wait(uint64_t deadline_ns);
 
-/* A word that a wait may be about has been changed: waits of all blocks of all CPU devices of the process look again. */
+/*
+ * A word that a wait may be about has been changed: waits of all blocks of all CPU devices of the process look again. With
+ * the word given, those that read nothing near it (128 bytes) since their last wait may sleep on. A wait whose
+ * caller also yielded, or did not look at anything, is about any word.
+ */
 void gpunet_cpu_event(void);
+void gpunet_cpu_event_at(const void *word);
 
 /* Calls what the host has set for queue `q` of the device `dev` (platform.h, set_kick); nothing if nothing is set. */
 void gpunet_cpu_kick(void *dev, unsigned q);
@@ -259,7 +267,7 @@ GNET_CPU_DEFINE_SHUFFLE_(unsigned long long, ull)
 #define GNET_CPU_DEFINE_RMW_(type, name, suffix, builtin)            \
 	GNET_DEV type GNET_CPU_NAME_(name, suffix)(type * p, type v) \
 	{                                                            \
-		gpunet_cpu_yield();                                  \
+		gpunet_cpu_look(p);                                  \
 		return builtin(p, v, __ATOMIC_RELAXED);              \
 	}
 
@@ -268,7 +276,7 @@ GNET_CPU_DEFINE_SHUFFLE_(unsigned long long, ull)
 	{                                                                            \
 		type old;                                                            \
                                                                                      \
-		gpunet_cpu_yield();                                                  \
+		gpunet_cpu_look(p);                                                  \
 		old = __atomic_load_n(p, __ATOMIC_RELAXED);                          \
 		while (v better old &&                                               \
 		       !__atomic_compare_exchange_n(p, &old, v, 1, __ATOMIC_RELAXED, \
@@ -280,7 +288,7 @@ GNET_CPU_DEFINE_SHUFFLE_(unsigned long long, ull)
 #define GNET_CPU_DEFINE_CAS_(type, suffix)                                                      \
 	GNET_DEV type GNET_CPU_NAME_(cas, suffix)(type * p, type old, type v)                   \
 	{                                                                                       \
-		gpunet_cpu_yield();                                                             \
+		gpunet_cpu_look(p);                                                             \
 		__atomic_compare_exchange_n(p, &old, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED); \
 		return old;                                                                     \
 	}

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Waits: none is missed, none burns the CPU, deadlines hold. */
+#include <signal.h>
+#include <sys/time.h>
+
 #include "cpu_test.h"
 #include "platform/cpu/sched.h"
 
@@ -364,6 +367,87 @@ static void an_event_wakes_those_that_looked_at_its_word(void **state)
 	platform_cpu.close(d);
 }
 
+struct round {
+	uint64_t *other, *first, *second;
+};
+
+/*
+ * Thread 1 leaves a wait in a round in which thread 0 then makes an event, looks at a word, and comes into the next round
+ * before it looks at the second one and waits. The first word must not be forgotten with the round.
+ */
+GNET_KERNEL(round_kernel, struct round, a)
+{
+	unsigned i;
+
+	if (threadIdx.x == 0)
+		publish(a.other, 1);
+	gpunet_cpu_wait(0);
+	if (threadIdx.x == 0) {
+		publish(a.other, 2);
+		return;
+	}
+	while (!look(a.first)) {
+		for (i = 0; i < 64; i++)
+			gnet_time_ns();
+		if (look(a.second))
+			break;
+		gpunet_cpu_wait(0);
+	}
+}
+
+static void what_was_looked_at_in_the_round_before_is_not_forgotten(void **state)
+{
+	static uint64_t word[3 * LINE] __attribute__((aligned(128)));
+	struct platform_dev *d = test_open(1, 0);
+	struct platform_grid g = test_grid(1, 2);
+	struct round a = { word, word + LINE, word + 2 * LINE };
+
+	(void)state;
+	assert_int_not_equal(cpu_topic(a.first), cpu_topic(a.second));
+	assert_int_equal(platform_cpu.launch(d, round_kernel_entry, &g, &a, sizeof(a)), 0);
+	wait_until_idle(d, 1);
+	__atomic_store_n(a.first, 1, __ATOMIC_RELEASE);
+	gpunet_cpu_event_at(a.first);
+	assert_int_equal(platform_cpu.sync(d, ENOUGH), 0);
+	platform_cpu.close(d);
+}
+
+static void on_signal(int number)
+{
+	int err = errno;
+
+	(void)number;
+	gpunet_cpu_event();
+	errno = err;
+}
+
+/* An abort may come from a signal handler, also of a thread that is just making an event or going to sleep. */
+static void a_signal_handler_may_make_an_event(void **state)
+{
+	const struct itimerval often = { { 0, 50 }, { 0, 50 } }, never = { { 0, 0 }, { 0, 0 } };
+	struct sigaction action = { .sa_handler = on_signal }, old;
+	struct platform_dev *d = test_open(4, 0);
+	struct platform_grid g = test_grid(4, 1);
+	uint64_t ping = 0, pong = 0, i, end = sys_real.now_ns() + SECOND / 4;
+	struct pong a = { &ping, &pong, 1 };
+
+	(void)state;
+	assert_int_equal(platform_cpu.launch(d, pong_kernel_entry, &g, &a, sizeof(a)), 0);
+	assert_int_equal(sigaction(SIGALRM, &action, &old), 0);
+	assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+	for (i = 0; sys_real.now_ns() < end; i++) {
+		gpunet_cpu_event_at(&ping);
+		gpunet_cpu_wait(sys_real.now_ns() + 10000);
+	}
+	setitimer(ITIMER_REAL, &never, NULL);
+	sigaction(SIGALRM, &old, NULL);
+	__atomic_store_n(&ping, 1, __ATOMIC_RELEASE);
+	platform_cpu.notify(d);
+	assert_int_equal(platform_cpu.sync(d, ENOUGH), 0);
+	assert_true(i > 10);
+	platform_cpu.close(d);
+}
+
 struct nap {
 	unsigned *flag, *turns;
 	unsigned ns;
@@ -513,6 +597,8 @@ int main(void)
 		cmocka_unit_test(a_kernel_of_another_device_ends_a_wait),
 		cmocka_unit_test(kernels_that_wait_use_no_cpu),
 		cmocka_unit_test(an_event_wakes_those_that_looked_at_its_word),
+		cmocka_unit_test(what_was_looked_at_in_the_round_before_is_not_forgotten),
+		cmocka_unit_test(a_signal_handler_may_make_an_event),
 		cmocka_unit_test(a_spin_with_nanosleep_sleeps),
 		cmocka_unit_test(a_spin_lock_of_atomics_is_passed_on),
 		cmocka_unit_test(a_spin_on_an_atomic_lets_the_others_run),

@@ -13,6 +13,7 @@
  */
 #include <errno.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,11 +36,25 @@ CPU_SCHED static long futex(uint32_t *word, int op, uint32_t value, const struct
 	return syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
 }
 
-/* Not a pthread mutex: TSan would take it for an order between the kernels that make events. */
-CPU_SCHED static void lock(void)
+/*
+ * Not a pthread mutex: TSan would take it for an order between the kernels that make events. Host threads hold it with
+ * signals blocked (workers always have them so), since an event may be made by a signal handler: gpunet_abort.
+ */
+struct guard {
+	int host;
+	sigset_t signals;
+};
+
+CPU_SCHED static void lock(struct guard *g)
 {
 	uint32_t free_word = 0;
+	sigset_t all;
 
+	g->host = !cpu_self()->block;
+	if (g->host) {
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &g->signals);
+	}
 	if (__atomic_compare_exchange_n(&lock_word, &free_word, 1, 0, __ATOMIC_ACQUIRE,
 					__ATOMIC_RELAXED))
 		return;
@@ -47,10 +62,12 @@ CPU_SCHED static void lock(void)
 		futex(&lock_word, FUTEX_WAIT, 2, NULL);
 }
 
-CPU_SCHED static void unlock(void)
+CPU_SCHED static void unlock(const struct guard *g)
 {
 	if (__atomic_exchange_n(&lock_word, 0, __ATOMIC_RELEASE) == 2)
 		futex(&lock_word, FUTEX_WAKE, 1, NULL);
+	if (g->host)
+		pthread_sigmask(SIG_SETMASK, &g->signals, NULL);
 }
 
 /* Under the lock. `by`: 1 or ~0. */
@@ -103,9 +120,10 @@ CPU_SCHED static void wake(unsigned topic)
 {
 	uint32_t *word[WAKE_AT_ONCE];
 	struct cpu_sleeper *s, *next;
+	struct guard g;
 	unsigned n = 0;
 
-	lock();
+	lock(&g);
 	for (s = sleepers; s; s = next) {
 		next = s->next;
 		if (!is_about(s, topic))
@@ -118,7 +136,7 @@ CPU_SCHED static void wake(unsigned topic)
 		else
 			futex(&s->woken, FUTEX_WAKE, 1, NULL);
 	}
-	unlock();
+	unlock(&g);
 	/* Without the lock, which those that wake might want. */
 	while (n)
 		futex(word[--n], FUTEX_WAKE, 1, NULL);
@@ -160,21 +178,22 @@ CPU_SCHED static int time_left(uint64_t deadline_ns, struct timespec *ts)
 CPU_SCHED void cpu_event_sleep(struct cpu_sleeper *s, uint32_t seen, uint64_t deadline_ns)
 {
 	struct timespec ts, *timeout = NULL;
+	struct guard g;
 
 	if (deadline_ns != UINT64_MAX) {
 		if (!time_left(deadline_ns, &ts))
 			return;
 		timeout = &ts;
 	}
-	lock();
+	lock(&g);
 	link_in(s);
-	unlock();
+	unlock(&g);
 	if (cpu_events() == seen)
 		futex(&s->woken, FUTEX_WAIT, 0, timeout);
 	if (__atomic_load_n(&s->woken, __ATOMIC_ACQUIRE))
 		return;
-	lock();
+	lock(&g);
 	if (s->prev)
 		take_out(s);
-	unlock();
+	unlock(&g);
 }

@@ -17,7 +17,7 @@ void tool_set_name(const char *name)
 	tool_name = name;
 }
 
-static void say(const char *fmt, va_list ap)
+__attribute__((format(printf, 1, 0))) static void say(const char *fmt, va_list ap)
 {
 	char line[1024];
 

@@ -49,6 +49,13 @@ static const uint32_t table[8][256] = {
 
 uint32_t wire_crc32(uint32_t crc, const void *data, size_t len)
 {
+	size_t n = wire_crc32_fold(&crc, data, len);
+
+	return wire_crc32_table(crc, (const uint8_t *)data + n, len - n);
+}
+
+uint32_t wire_crc32_table(uint32_t crc, const void *data, size_t len)
+{
 	const uint8_t *p = data;
 
 	while (len >= 8) {

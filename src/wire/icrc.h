@@ -21,6 +21,15 @@ enum { WIRE_ICRC_LEN = 4 };
 /** Continues a CRC-32 register (no start or final complement) over `len` bytes. */
 uint32_t wire_crc32(uint32_t crc, const void *data, size_t len);
 
+/**
+ * The fast part of wire_crc32(): continues over as many of the first bytes as it can and returns how many, which is 0
+ * where the processor lacks the instructions or `len` is short.
+ */
+size_t wire_crc32_fold(uint32_t *crc, const uint8_t *p, size_t len);
+
+/** The same by tables alone; for its test. */
+uint32_t wire_crc32_table(uint32_t crc, const void *data, size_t len);
+
 /** The register after the masked headers, for a UDP payload of `udp_payload` bytes, ICRC included. */
 uint32_t wire_icrc_begin(const struct wire_ip *ip, const struct wire_udp *udp, size_t udp_payload);
 

@@ -64,6 +64,23 @@ static void crc_is_the_same_however_it_is_cut(void **state)
 		}
 }
 
+static void crc_by_folding_is_the_same_as_by_tables(void **state)
+{
+	static uint8_t buf[5000];
+	uint64_t s = 11;
+	size_t len, off;
+
+	(void)state;
+	fill(&s, buf, sizeof(buf));
+	for (len = 0; len < 4200; len += len < 300 ? 1 : 61)
+		for (off = 0; off < 3; off++) {
+			uint32_t crc = (uint32_t)rnd(&s);
+
+			assert_int_equal(wire_crc32(crc, buf + off, len),
+					 wire_crc32_table(crc, buf + off, len));
+		}
+}
+
 static void crc_masks_what_routers_change(void **state)
 {
 	struct wire_ip ip = { .ttl = 64, .tos = 2, .id = 7, .dont_frag = true };
@@ -527,6 +544,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(crc_has_its_check_value),
 		cmocka_unit_test(crc_is_the_same_however_it_is_cut),
+		cmocka_unit_test(crc_by_folding_is_the_same_as_by_tables),
 		cmocka_unit_test(crc_masks_what_routers_change),
 		cmocka_unit_test(psn_distance_wraps),
 		cmocka_unit_test(timer_codes_match_the_tables),

@@ -187,11 +187,31 @@ static uint64_t next_wake(const struct rnic *r)
 	return timer < r->scan_at ? timer : r->scan_at;
 }
 
-uint64_t rnic_step(struct rnic *r, uint64_t now, unsigned budget)
+/* Gives turns until the budget is used up. False when the wire is full. */
+static bool run_ready(struct rnic *r, uint64_t now, unsigned budget)
 {
 	struct rnic_qp *qp;
-	unsigned i;
 	int n;
+
+	while (budget && (qp = rnic_ready_take(r)) != NULL) {
+		n = turn(qp, now, budget < r->cfg.burst ? budget : r->cfg.burst);
+		if (n == -EAGAIN) {
+			rnic_kick(qp);
+			return false;
+		}
+		/* A turn without a packet costs one, too, so that a step is bounded. */
+		budget -= n > 0 ? ((unsigned)n < budget ? (unsigned)n : budget) : 1;
+	}
+	return true;
+}
+
+uint64_t rnic_step(struct rnic *r, uint64_t now, unsigned budget)
+{
+	const struct rnic_wire_ops *ops = r->wire->ops;
+	struct rnic_qp *qp;
+	uint64_t next;
+	bool flowing;
+	unsigned i;
 
 	for (i = 0; i < RNIC_TIMERS_A_STEP && (qp = rnic_timer_due(r, now)) != NULL; i++)
 		rnic_comp_timer(qp, now);
@@ -199,18 +219,13 @@ uint64_t rnic_step(struct rnic *r, uint64_t now, unsigned budget)
 		r->scan_ns = 0; /* where one rings, others may */
 	if ((r->ext_qps || r->ext_cqs) && now >= r->scan_at)
 		rnic_ext_scan(r, now);
-	while (budget && (qp = rnic_ready_take(r)) != NULL) {
-		n = turn(qp, now, budget < r->cfg.burst ? budget : r->cfg.burst);
-		if (n == -EAGAIN) {
-			uint64_t next = next_wake(r);
-
-			rnic_kick(qp);
-			return next < now + WIRE_FULL_NS ? next : now + WIRE_FULL_NS;
-		}
-		/* A turn without a packet costs one, too, so that a step is bounded. */
-		budget -= n > 0 ? ((unsigned)n < budget ? (unsigned)n : budget) : 1;
-	}
-	return r->ready_head ? now : next_wake(r);
+	flowing = run_ready(r, now, budget);
+	if (ops && ops->flush && ops->flush(r->wire, now))
+		flowing = false;
+	next = next_wake(r);
+	if (!flowing)
+		return next < now + WIRE_FULL_NS ? next : now + WIRE_FULL_NS;
+	return r->ready_head ? now : next;
 }
 
 /* --- receiving ---------------------------------------------------------------------------------- */

@@ -39,6 +39,8 @@ struct rnic_rx {
 struct rnic_wire_ops {
 	/** Sends a packet. 0; -EAGAIN when the wire is full: the device tries again in a later step. */
 	int (*send)(struct rnic_wire *w, const struct rnic_tx *tx, uint64_t now);
+	/** Sends what it has held back to send together; at the end of a step. NULL: it holds nothing. 0, or -EAGAIN. */
+	int (*flush)(struct rnic_wire *w, uint64_t now);
 };
 
 struct rnic_wire {

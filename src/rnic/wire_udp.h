@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef GPUNET_RNIC_WIRE_UDP_H
+#define GPUNET_RNIC_WIRE_UDP_H
+
+/*
+ * RoCEv2 over ordinary UDP sockets: no privilege, no kernel module, any interface.
+ *
+ * One socket is bound to port 4791 of one local address and receives; a few others send, since the source port, by
+ * which routers spread flows, is the port a socket is bound to: a queue pair keeps to one of them. Sending sockets stay
+ * unconnected and never fragment, so that the kernel gives their packets IP ID 0, or 0, 1, 2 … within one send of
+ * several segments; the ICRC covers the ID, so this is what makes it right.
+ *
+ * On receive a UDP socket does not show the ID. A packet's ICRC is checked for the ID that a sender such as this one
+ * would have used; on IPv6, which has none, it is always enforced. On IPv4 it is enforced for a peer (address and queue
+ * pair) from which several packets in a row matched; from another, such as Linux rxe, whose IDs cannot be known, packets
+ * are accepted on the word of UDP and Ethernet (counted as unchecked).
+ *
+ * A wire belongs to one thread, as the device on it does.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rnic/rnic.h"
+#include "rnic/wire.h"
+
+struct rnic_udp_config {
+	uint8_t gid[16];        /**< local address, IPv4 as ::ffff:a.b.c.d */
+	uint32_t scope_id;      /**< of a link-local IPv6 address */
+	unsigned ports;         /**< sending sockets, 1..64 [8] */
+	unsigned socket_buffer; /**< bytes, each way [4 MiB] */
+	bool no_segments; /**< one packet a send, one a receive: UDP_SEGMENT and UDP_GRO off */
+};
+
+struct rnic_udp_stats {
+	uint64_t tx_sends, tx_packets; /**< system calls and what they carried */
+	uint64_t
+		tx_dropped; /**< the kernel refused for good: no route, too long for the interface … */
+	uint64_t rx_receives, rx_packets;
+	uint64_t rx_bad_icrc;
+	uint64_t rx_unchecked;
+};
+
+/**
+ * Binds the sockets. -EADDRINUSE: UDP port 4791 of the address is taken, by rdma_rxe in the kernel or by another
+ * process; -EADDRNOTAVAIL: not an address of this machine; -EINVAL; what socket(2) returns. The reason is logged.
+ */
+int rnic_udp_create(const struct rnic_udp_config *cfg, struct rnic_wire **out);
+void rnic_udp_destroy(struct rnic_wire *w); /**< after the device on it is closed */
+
+/** The device that gets what arrives. */
+void rnic_udp_attach(struct rnic_wire *w, struct rnic *r);
+
+/** Descriptor that becomes readable when packets have arrived. */
+int rnic_udp_fd(const struct rnic_wire *w);
+
+/** Delivers what has arrived, at most about `budget` packets; how many, or a negative errno that is not about one packet. */
+int rnic_udp_poll(struct rnic_wire *w, uint64_t now, unsigned budget);
+
+const struct rnic_udp_stats *rnic_udp_stats(const struct rnic_wire *w);
+
+#endif

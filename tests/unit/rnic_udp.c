@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The UDP wire, over the loopback interface: two devices, on 127.0.0.2 and 127.0.0.3 (or one that talks to itself on ::1),
+ * driven by one thread and the real clock. Also a measurement between two processes, not run by the suite:
+ *
+ *	unit_rnic_udp bench
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "rnic/rnic.h"
+#include "rnic/wire_udp.h"
+#include "wire/bytes.h"
+#include "wire/icrc.h"
+#include "wire/roce.h"
+
+enum { MEM = 4 << 20 };
+
+static const uint8_t addr_a[16] = { [10] = 0xff, [11] = 0xff, 127, 0, 0, 2 };
+static const uint8_t addr_b[16] = { [10] = 0xff, [11] = 0xff, 127, 0, 0, 3 };
+static const uint8_t addr_v6[16] = { [15] = 1 };
+
+struct end {
+	uint8_t gid[1][16];
+	struct rnic_wire *wire;
+	struct rnic *r;
+	struct rnic_pd *pd;
+	struct rnic_cq *cq;
+	struct rnic_mr *mr;
+	uint8_t *mem;
+};
+
+static int end_open(struct end *e, const uint8_t gid[16], const struct rnic_udp_config *with)
+{
+	struct rnic_udp_config udp = with ? *with : (struct rnic_udp_config){ 0 };
+	struct rnic_config cfg = { .gids = (const uint8_t(*)[16])e->gid, .ngids = 1, .max_mr = 16 };
+	int rc;
+
+	memcpy(e->gid[0], gid, 16);
+	memcpy(udp.gid, gid, 16);
+	rc = rnic_udp_create(&udp, &e->wire);
+	if (rc)
+		return rc;
+	if (rnic_open(&e->r, &cfg, e->wire) || rnic_pd_create(e->r, &e->pd) ||
+	    rnic_cq_create(e->r, 4096, &e->cq))
+		return -ENOMEM;
+	rnic_udp_attach(e->wire, e->r);
+	e->mem = calloc(1, MEM);
+	return rnic_mr_create(e->pd, e->mem, MEM, (uintptr_t)e->mem, RNIC_ACCESS_ALL, &e->mr);
+}
+
+static void end_close(struct end *e)
+{
+	rnic_mr_destroy(e->mr);
+	free(e->mem);
+	assert_int_equal(rnic_cq_destroy(e->cq), 0);
+	assert_int_equal(rnic_pd_destroy(e->pd), 0);
+	assert_int_equal(rnic_close(e->r), 0);
+	rnic_udp_destroy(e->wire);
+}
+
+/* Opens, or skips the test where the address or the port cannot be had. */
+static void end_open_or_skip(struct end *e, const uint8_t gid[16],
+			     const struct rnic_udp_config *with)
+{
+	int rc = end_open(e, gid, with);
+
+	if (rc == -EADDRINUSE || rc == -EADDRNOTAVAIL || rc == -EAFNOSUPPORT) {
+		print_message("skipped: %s\n", log_last());
+		skip();
+	}
+	assert_int_equal(rc, 0);
+}
+
+static struct rnic_qp *make_qp(struct end *e)
+{
+	struct rnic_qp_init in = { .type = RNIC_QP_RC,
+				   .send_cq = e->cq,
+				   .recv_cq = e->cq,
+				   .max_send_wr = 256,
+				   .max_recv_wr = 256,
+				   .max_send_sge = 2,
+				   .max_recv_sge = 2,
+				   .max_inline = 128 };
+	struct rnic_qp *qp = NULL;
+
+	assert_int_equal(rnic_qp_create(e->pd, &in, &qp), 0);
+	return qp;
+}
+
+static void connect_qp(struct end *e, struct rnic_qp *qp, const uint8_t dst[16], uint32_t dest_qpn)
+{
+	struct rnic_qp_attr a = { .access = RNIC_ACCESS_ALL,
+				  .mtu = 4096,
+				  .dest_qpn = dest_qpn,
+				  .rq_psn = 7,
+				  .sq_psn = 7,
+				  .timeout = 14,
+				  .retry = 7,
+				  .rnr_retry = 7,
+				  .min_rnr = 12,
+				  .rd_atomic = 8,
+				  .dest_rd_atomic = 8 };
+	int s;
+
+	memcpy(a.path.src, e->gid[0], 16);
+	memcpy(a.path.dst, dst, 16);
+	for (s = RNIC_QPS_INIT; s <= RNIC_QPS_RTS; s++) {
+		a.state = (enum rnic_qp_state)s;
+		assert_int_equal(rnic_qp_modify(qp, &a,
+						s == RNIC_QPS_RTR ? (1 << 14) - 1 : RNIC_ATTR_STATE,
+						sys.now_ns()),
+				 0);
+	}
+}
+
+static void drive(struct end *e)
+{
+	uint64_t now = sys.now_ns();
+
+	assert_true(rnic_udp_poll(e->wire, now, 256) >= 0);
+	rnic_step(e->r, now, 256);
+}
+
+static int post(struct end *e, struct rnic_qp *qp, const struct end *peer, enum rnic_wr_opcode op,
+		size_t off, uint32_t len, size_t roff, uint64_t id)
+{
+	struct rnic_sge sge = { (uintptr_t)e->mem + off, len, rnic_mr_lkey(e->mr) };
+	struct rnic_send_wr wr = { .wr_id = id,
+				   .opcode = op,
+				   .flags = RNIC_SEND_SIGNALED,
+				   .sge = &sge,
+				   .nsge = 1,
+				   .raddr = (uintptr_t)peer->mem + roff,
+				   .rkey = rnic_mr_rkey(peer->mr) };
+
+	return rnic_post_send(qp, &wr, sys.now_ns());
+}
+
+/* Drives both ends until one has a completion, which must be a success of that id. */
+static void wait_for(struct end *e, struct end *other, uint64_t id)
+{
+	uint64_t end = sys.now_ns() + UINT64_C(5000000000);
+	struct rnic_wc wc;
+
+	while (rnic_cq_poll(e->cq, &wc, 1) == 0) {
+		assert_true(sys.now_ns() < end);
+		drive(e);
+		drive(other);
+	}
+	assert_int_equal(wc.status, RNIC_WC_SUCCESS);
+	assert_int_equal(wc.wr_id, id);
+}
+
+static void fill(struct end *e, unsigned seed)
+{
+	size_t i;
+
+	for (i = 0; i < MEM; i++)
+		e->mem[i] = (uint8_t)((i * 2654435761u + seed) >> 13);
+}
+
+/* --- tests ---------------------------------------------------------------------------------------- */
+
+static void transfer(struct end *a, struct end *b)
+{
+	static const uint32_t sizes[] = { 1, 8, 100, 4095, 4096, 4097, 65536, 1000001 };
+	struct rnic_qp *qa = make_qp(a), *qb = make_qp(b);
+	struct rnic_sge sge;
+	size_t i;
+
+	connect_qp(a, qa, b->gid[0], rnic_qp_num(qb));
+	connect_qp(b, qb, a->gid[0], rnic_qp_num(qa));
+	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		fill(a, (unsigned)i);
+		assert_int_equal(post(a, qa, b, RNIC_WR_WRITE, 0, sizes[i], 2 << 20, i), 0);
+		wait_for(a, b, i);
+		assert_memory_equal(b->mem + (2 << 20), a->mem, sizes[i]);
+		assert_int_equal(post(a, qa, b, RNIC_WR_READ, 1 << 20, sizes[i], 2 << 20, i), 0);
+		wait_for(a, b, i);
+		assert_memory_equal(a->mem + (1 << 20), a->mem, sizes[i]);
+		sge = (struct rnic_sge){ (uintptr_t)b->mem + (3 << 20), 1 << 20,
+					 rnic_mr_lkey(b->mr) };
+		assert_int_equal(rnic_post_recv(qb, 77, &sge, 1), 0);
+		assert_int_equal(post(a, qa, b, RNIC_WR_SEND, 0, sizes[i], 0, a == b ? 77 : i), 0);
+		wait_for(a, b, a == b ? 77 : i);
+		wait_for(b, a, 77);
+		assert_memory_equal(b->mem + (3 << 20), a->mem, sizes[i]);
+	}
+	rnic_qp_destroy(qa);
+	rnic_qp_destroy(qb);
+}
+
+static void everything_arrives(const uint8_t ga[16], const uint8_t gb[16], bool no_segments)
+{
+	struct rnic_udp_config cfg = { .no_segments = no_segments };
+	struct end a, b;
+
+	end_open_or_skip(&a, ga, &cfg);
+	end_open_or_skip(&b, gb, &cfg);
+	transfer(&a, &b);
+	assert_int_equal(rnic_udp_stats(a.wire)->rx_bad_icrc, 0);
+	assert_int_equal(rnic_udp_stats(b.wire)->rx_bad_icrc, 0);
+	assert_int_equal(rnic_udp_stats(b.wire)->tx_dropped, 0);
+	/* Every ICRC was checked: the IP IDs are what the wire says that they are. */
+	assert_int_equal(rnic_udp_stats(b.wire)->rx_unchecked, 0);
+	if (!no_segments)
+		assert_true(rnic_udp_stats(a.wire)->tx_sends * 2 <
+			    rnic_udp_stats(a.wire)->tx_packets);
+	else
+		assert_int_equal(rnic_udp_stats(a.wire)->tx_sends,
+				 rnic_udp_stats(a.wire)->tx_packets);
+	end_close(&a);
+	end_close(&b);
+}
+
+static void everything_arrives_in_segments(void **state)
+{
+	(void)state;
+	everything_arrives(addr_a, addr_b, false);
+}
+
+static void everything_arrives_one_by_one(void **state)
+{
+	(void)state;
+	everything_arrives(addr_a, addr_b, true);
+}
+
+static void a_device_talks_to_itself_on_ipv6(void **state)
+{
+	struct end a;
+
+	(void)state;
+	end_open_or_skip(&a, addr_v6, NULL);
+	transfer(&a, &a);
+	assert_int_equal(rnic_udp_stats(a.wire)->rx_unchecked, 0);
+	assert_int_equal(rnic_udp_stats(a.wire)->rx_bad_icrc, 0);
+	end_close(&a);
+}
+
+static void a_port_that_is_taken_is_a_named_error(void **state)
+{
+	struct rnic_udp_config cfg = { 0 };
+	struct rnic_wire *second = NULL;
+	struct end a;
+
+	(void)state;
+	end_open_or_skip(&a, addr_a, NULL);
+	memcpy(cfg.gid, addr_a, 16);
+	log_set_level(LOG_ERROR);
+	assert_int_equal(rnic_udp_create(&cfg, &second), -EADDRINUSE);
+	assert_null(second);
+	assert_non_null(strstr(log_last(), "rdma_rxe"));
+	end_close(&a);
+}
+
+static void an_address_of_another_machine_is_refused(void **state)
+{
+	struct rnic_udp_config cfg = { .gid = { [10] = 0xff, [11] = 0xff, 192, 0, 2, 1 } };
+	struct rnic_wire *w;
+
+	(void)state;
+	assert_int_equal(rnic_udp_create(&cfg, &w), -EADDRNOTAVAIL);
+}
+
+/* A peer whose ICRCs were right is held to them; before that, packets of unknown IDs are let in. */
+static void icrcs_are_enforced_once_they_match(void **state)
+{
+	struct rnic_qp *qa, *qb;
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(WIRE_ROCE_PORT) };
+	struct sockaddr_in from = { .sin_family = AF_INET, .sin_port = htons(0) };
+	uint8_t buf[64], byte = 0x42;
+	struct wire_roce p = {
+		.bth = { .opcode = WIRE_RC | WIRE_WRITE_ONLY, .pad = 3, .pkey = 0xffff },
+		.payload = &byte,
+		.payload_len = 1
+	};
+	struct end a, b;
+	uint64_t until;
+	int fd, n, i;
+
+	(void)state;
+	end_open_or_skip(&a, addr_a, NULL);
+	end_open_or_skip(&b, addr_b, NULL);
+	qa = make_qp(&a);
+	qb = make_qp(&b);
+	connect_qp(&a, qa, addr_b, rnic_qp_num(qb));
+	connect_qp(&b, qb, addr_a, rnic_qp_num(qa));
+	memcpy(&from.sin_addr, addr_a + 12, 4);
+	memcpy(&to.sin_addr, addr_b + 12, 4);
+	fd = socket(AF_INET, SOCK_DGRAM, 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
+	p.bth.dqpn = rnic_qp_num(qb);
+	p.reth = (struct wire_reth){ (uintptr_t)b.mem, rnic_mr_rkey(b.mr), 1 };
+	p.icrc = 0x12345678;
+
+	/* Forged, from the peer's address; the first is believed, as one of rxe would have to be. */
+	p.bth.psn = 7;
+	n = wire_roce_encode(&p, buf, sizeof(buf));
+	assert_int_equal(sendto(fd, buf, (size_t)n, 0, (struct sockaddr *)&to, sizeof(to)), n);
+	for (until = sys.now_ns() + 1000000000; !b.mem[0] && sys.now_ns() < until;)
+		drive(&b);
+	assert_int_equal(b.mem[0], 0x42);
+	assert_int_equal(rnic_udp_stats(b.wire)->rx_unchecked, 1);
+
+	/* The real peer sends; its PSN 7 counts as seen. */
+	for (i = 0; i < 40; i++) {
+		assert_int_equal(post(&a, qa, &b, RNIC_WR_WRITE, 100, 1, 0, (uint64_t)i), 0);
+		wait_for(&a, &b, (uint64_t)i);
+	}
+	assert_int_equal(b.mem[0], 0);
+	p.bth.psn = 7 + 40;
+	n = wire_roce_encode(&p, buf, sizeof(buf));
+	assert_int_equal(sendto(fd, buf, (size_t)n, 0, (struct sockaddr *)&to, sizeof(to)), n);
+	for (until = sys.now_ns() + 1000000000;
+	     !rnic_udp_stats(b.wire)->rx_bad_icrc && sys.now_ns() < until;)
+		drive(&b);
+	assert_int_equal(rnic_udp_stats(b.wire)->rx_bad_icrc, 1);
+	assert_int_equal(b.mem[0], 0);
+	close(fd);
+	rnic_qp_destroy(qa);
+	rnic_qp_destroy(qb);
+	end_close(&a);
+	end_close(&b);
+}
+
+/* --- the n-th system call fails --------------------------------------------------------------------- */
+
+static int calls, fail_at, open_fds;
+
+static bool fails(void)
+{
+	return ++calls == fail_at;
+}
+
+static int failing_socket(int domain, int type, int protocol)
+{
+	int fd = fails() ? -EMFILE : sys_real.socket(domain, type, protocol);
+
+	open_fds += fd >= 0;
+	return fd;
+}
+
+static int failing_bind(int fd, const struct sockaddr *a, socklen_t n)
+{
+	return fails() ? -EACCES : sys_real.bind(fd, a, n);
+}
+
+static void *failing_alloc(size_t n)
+{
+	return fails() ? NULL : sys_real.alloc(n);
+}
+
+static int counting_close(int fd)
+{
+	open_fds--;
+	return sys_real.close(fd);
+}
+
+static void a_call_that_fails_leaves_nothing_behind(void **state)
+{
+	struct rnic_udp_config cfg = { .ports = 3 };
+	struct rnic_wire *w;
+	int rc = -1;
+
+	(void)state;
+	memcpy(cfg.gid, addr_a, 16);
+	sys.socket = failing_socket;
+	sys.bind = failing_bind;
+	sys.alloc = failing_alloc;
+	sys.close = counting_close;
+	for (fail_at = 1; rc; fail_at++) {
+		calls = 0;
+		rc = rnic_udp_create(&cfg, &w);
+		if (rc == 0)
+			rnic_udp_destroy(w);
+		else
+			assert_true(rc == -EMFILE || rc == -EACCES || rc == -ENOMEM);
+		assert_int_equal(open_fds, 0);
+		if (rc == -EADDRINUSE)
+			break;
+	}
+	assert_true(fail_at >= 9);
+	sys = sys_real;
+}
+
+/* --- measurement ------------------------------------------------------------------------------------ */
+
+struct hello {
+	uint64_t va;
+	uint32_t rkey, qpn;
+};
+
+/* Serves: drives its device until the pipe is closed. */
+static void bench_server(int in, int out)
+{
+	struct hello mine, theirs;
+	struct rnic_qp *qp;
+	struct end e;
+	char byte;
+
+	assert_int_equal(end_open(&e, addr_b, NULL), 0);
+	qp = make_qp(&e);
+	mine = (struct hello){ (uintptr_t)e.mem, rnic_mr_rkey(e.mr), rnic_qp_num(qp) };
+	assert_int_equal(write(out, &mine, sizeof(mine)), sizeof(mine));
+	assert_int_equal(read(in, &theirs, sizeof(theirs)), sizeof(theirs));
+	connect_qp(&e, qp, addr_a, theirs.qpn);
+	assert_int_equal(write(out, "r", 1), 1);
+	fcntl(in, F_SETFL, O_NONBLOCK);
+	while (read(in, &byte, 1) != 0) {
+		int i;
+
+		for (i = 0; i < 100; i++)
+			drive(&e);
+	}
+	rnic_qp_destroy(qp);
+	end_close(&e);
+}
+
+static double bench_run(struct end *e, struct rnic_qp *qp, const struct hello *h,
+			enum rnic_wr_opcode op, uint32_t len, unsigned count, unsigned depth)
+{
+	struct rnic_sge sge = { (uintptr_t)e->mem, len, rnic_mr_lkey(e->mr) };
+	struct rnic_send_wr wr = { .opcode = op,
+				   .flags = RNIC_SEND_SIGNALED,
+				   .sge = &sge,
+				   .nsge = 1,
+				   .raddr = h->va,
+				   .rkey = h->rkey };
+	uint64_t start = sys.now_ns();
+	unsigned posted = 0, done = 0;
+	struct rnic_wc wc[16];
+	unsigned n;
+
+	while (done < count) {
+		while (posted < count && posted - done < depth &&
+		       rnic_post_send(qp, &wr, sys.now_ns()) == 0)
+			posted++;
+		drive(e);
+		while ((n = rnic_cq_poll(e->cq, wc, 16)) != 0) {
+			assert_int_equal(wc[0].status, RNIC_WC_SUCCESS);
+			done += n;
+		}
+	}
+	return (double)(sys.now_ns() - start) * 1e-9;
+}
+
+static void bench_client(int in, int out)
+{
+	struct hello mine, theirs;
+	struct rnic_qp *qp;
+	unsigned round;
+	struct end e;
+	double t;
+	char c;
+
+	assert_int_equal(end_open(&e, addr_a, NULL), 0);
+	qp = make_qp(&e);
+	mine = (struct hello){ 0, 0, rnic_qp_num(qp) };
+	assert_int_equal(read(in, &theirs, sizeof(theirs)), sizeof(theirs));
+	connect_qp(&e, qp, addr_b, theirs.qpn);
+	assert_int_equal(write(out, &mine, sizeof(mine)), sizeof(mine));
+	assert_int_equal(read(in, &c, 1), 1);
+	for (round = 0; round < 3; round++) {
+		t = bench_run(&e, qp, &theirs, RNIC_WR_WRITE, 65536, 10000, 32);
+		printf("WRITE 64 KiB: %.2f GB/s\n", 10000 * 65536.0 / t * 1e-9);
+		t = bench_run(&e, qp, &theirs, RNIC_WR_READ, 65536, 5000, 32);
+		printf("READ 64 KiB: %.2f GB/s\n", 5000 * 65536.0 / t * 1e-9);
+		t = bench_run(&e, qp, &theirs, RNIC_WR_WRITE, 64, 500000, 200);
+		printf("WRITE 64 B: %.2f million/s\n", 500000 / t * 1e-6);
+		t = bench_run(&e, qp, &theirs, RNIC_WR_WRITE, 64, 20000, 1);
+		printf("WRITE 64 B and its ACK, one at a time: %.2f us\n", t / 20000 * 1e6);
+		printf("  %llu retransmits, %llu time-outs\n",
+		       (unsigned long long)rnic_counters(e.r)->retransmits,
+		       (unsigned long long)rnic_counters(e.r)->timeouts);
+	}
+	rnic_qp_destroy(qp);
+	end_close(&e);
+}
+
+static int bench(void)
+{
+	int down[2], up[2], status = 1;
+	pid_t pid;
+
+	if (pipe(down) || pipe(up))
+		return 1;
+	pid = fork();
+	if (pid == 0) {
+		close(down[1]);
+		bench_server(down[0], up[1]);
+		_exit(0);
+	}
+	bench_client(up[0], down[1]);
+	close(down[1]);
+	waitpid(pid, &status, 0);
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(everything_arrives_in_segments),
+		cmocka_unit_test(everything_arrives_one_by_one),
+		cmocka_unit_test(a_device_talks_to_itself_on_ipv6),
+		cmocka_unit_test(a_port_that_is_taken_is_a_named_error),
+		cmocka_unit_test(an_address_of_another_machine_is_refused),
+		cmocka_unit_test(icrcs_are_enforced_once_they_match),
+		cmocka_unit_test(a_call_that_fails_leaves_nothing_behind),
+	};
+
+	if (argc > 1 && strcmp(argv[1], "bench") == 0)
+		return bench();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -11,7 +11,7 @@ GNET_DEV int serve_once(struct test_args *a, struct test_report *r, uint8_t *buf
 	int *listener = (int *)buf, fd;
 
 	for (int i = 0; i < PORTS; i++) {
-		if (again)
+		if (again && threadIdx.x == 0)
 			a->want->a.in.sin_port = a->where[i].a.in.sin_port;
 		__syncthreads();
 		K_GET(r, fd, test_k_listen(a->net, a->want, &a->where[i], 4));

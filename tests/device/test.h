@@ -520,9 +520,15 @@ static inline void test_word_wait(const uint64_t *word, uint64_t v,
 
 /* ---- kernel: checks ------------------------------------------------------------------------ */
 
+/* Number of the thread in its block, whose dimensions may be several. */
+GNET_DEV unsigned test_k_tid(void)
+{
+	return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+
 GNET_DEV int test_k_bad(struct test_report *r, int line, int64_t got, int64_t want)
 {
-	if (threadIdx.x == 0) {
+	if (test_k_tid() == 0) {
 		r->got = (uint64_t)got;
 		r->want = (uint64_t)want;
 		gnet_sys_store_release(&r->line, (uint64_t)line);
@@ -556,7 +562,7 @@ GNET_DEV int test_k_bad(struct test_report *r, int line, int64_t got, int64_t wa
 GNET_DEV void test_k_done(struct test_report *r, int rc)
 {
 	__syncthreads();
-	if (threadIdx.x == 0 && rc == 0)
+	if (test_k_tid() == 0 && rc == 0)
 		gnet_sys_store_release(&r->done, 1);
 }
 
@@ -565,7 +571,7 @@ GNET_DEV void test_k_done(struct test_report *r, int rc)
 /* Waits until a word in shared memory is at least `v`. */
 GNET_DEV void test_k_wait(const uint64_t *word, uint64_t v)
 {
-	if (threadIdx.x == 0)
+	if (test_k_tid() == 0)
 		while (gnet_sys_load_acquire(word) < v)
 			__nanosleep(20000);
 	__syncthreads();
@@ -574,7 +580,7 @@ GNET_DEV void test_k_wait(const uint64_t *word, uint64_t v)
 GNET_DEV void test_k_set(uint64_t *word, uint64_t v)
 {
 	__syncthreads();
-	if (threadIdx.x == 0)
+	if (test_k_tid() == 0)
 		gnet_sys_store_release(word, v);
 }
 
@@ -582,7 +588,7 @@ GNET_DEV void test_k_sleep(uint64_t us)
 {
 	uint64_t end = gnet_time_ns() + us * 1000;
 
-	if (threadIdx.x == 0)
+	if (test_k_tid() == 0)
 		while (gnet_time_ns() < end)
 			__nanosleep(20000);
 	__syncthreads();
@@ -600,7 +606,7 @@ GNET_DEV int test_k_listen(gnet_t *net, const struct test_addr *want, struct tes
 	rc = gbind(net, fd, &want->a, want->len);
 	if (rc == 0)
 		rc = glisten(net, fd, backlog);
-	if (threadIdx.x == 0)
+	if (test_k_tid() == 0)
 		len = sizeof(where->a);
 	__syncthreads();
 	if (rc == 0)
@@ -609,7 +615,7 @@ GNET_DEV int test_k_listen(gnet_t *net, const struct test_addr *want, struct tes
 		gclose(net, fd);
 		return rc;
 	}
-	if (threadIdx.x == 0)
+	if (test_k_tid() == 0)
 		where->len = len;
 	test_k_set(&where->ready, 1);
 	return fd;
@@ -635,7 +641,7 @@ GNET_DEV int test_k_connect(gnet_t *net, const struct test_addr *where)
 GNET_DEV void test_k_pattern(uint8_t *p, uint64_t n, uint64_t pos, uint32_t key)
 {
 	__syncthreads();
-	for (uint64_t i = threadIdx.x; i < n; i += blockDim.x)
+	for (uint64_t i = test_k_tid(); i < n; i += blockDim.x * blockDim.y * blockDim.z)
 		p[i] = TEST_PATTERN_(key, pos + i);
 	__syncthreads();
 }
@@ -645,7 +651,7 @@ GNET_DEV int test_k_wrong(const uint8_t *p, uint64_t n, uint64_t pos, uint32_t k
 {
 	int wrong = 0;
 
-	for (uint64_t i = threadIdx.x; i < n; i += blockDim.x)
+	for (uint64_t i = test_k_tid(); i < n; i += blockDim.x * blockDim.y * blockDim.z)
 		wrong |= p[i] != TEST_PATTERN_(key, pos + i);
 	return __syncthreads_count(wrong);
 }

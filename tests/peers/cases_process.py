@@ -112,7 +112,7 @@ def idle(env, kind):
             s = server.connect()
             s.sendall(b"x")
             recv_exact(s, 1)
-        time.sleep(1)
+        time.sleep(env.seconds(1))
         ticks, woken = cpu_ticks(server.pid), switches(server.pid)
         time.sleep(3)
         ticks, woken = cpu_ticks(server.pid) - ticks, switches(server.pid) - woken
@@ -132,7 +132,7 @@ def idle_full(env, kind):
     server = env.echo(env.url(kind), blocks=2)
     s = server.connect()
     stuff(s)
-    time.sleep(1)
+    time.sleep(env.seconds(1))
     ticks = cpu_ticks(server.pid)
     time.sleep(3)
     ticks = cpu_ticks(server.pid) - ticks
@@ -160,7 +160,7 @@ def emfile_and_recovery(env, kind):
     socks = [server.connect() for _ in range(100)]
     for i, s in enumerate(socks):
         s.sendall(b"number %d" % i)
-    time.sleep(1)
+    time.sleep(env.seconds(1))
     check(descriptors(server.pid) <= 64, "more descriptors than the limit")
     ticks = cpu_ticks(server.pid)
     time.sleep(2)

@@ -3,12 +3,13 @@
 
 import random
 import select
+import signal
 import socket
 import subprocess
 import threading
 import time
 
-from peerlib import (ALL, TCP_UNIX, Fail, Sender, address, case, check, each, exchange, pattern,
+from peerlib import (ALL, TCP_UNIX, Fail, Sender, address, case, check, descriptors, each, exchange, pattern,
                      raise_nofile, recv_all, recv_exact, same)
 
 MIB = 1 << 20
@@ -189,6 +190,41 @@ def idle_then_data(env, kind):
             s.sendall(b"wake up")
             check(recv_exact(s, 7) == b"wake up", "other bytes came back")
             time.sleep(0.4)
+
+
+@case("urgent_data")
+def urgent_data(env):
+    """A client that sends an urgent byte, as telnet does: the bytes before and after it come back,
+    also when all of them were there before the server looked."""
+    server = env.echo(env.url("tcp"), blocks=1)
+    with server.connect() as s:
+        for _ in range(3):
+            server.p.send_signal(signal.SIGSTOP)
+            s.sendall(b"before")
+            s.send(b"!", socket.MSG_OOB)
+            s.sendall(b"after")
+            time.sleep(0.05)
+            server.p.send_signal(signal.SIGCONT)
+            check(recv_exact(s, 11) == b"beforeafter", "other bytes came back")
+
+
+@case("descriptors_passed")
+def descriptors_passed(env):
+    """A UNIX client that passes descriptors along: they are dropped, not leaked, and no byte is."""
+    server = env.echo(env.url("unix"), blocks=1)
+    with server.connect() as s:
+        s.sendall(b"x")
+        recv_exact(s, 1)
+        before = descriptors(server.pid)
+        for _ in range(3):
+            server.p.send_signal(signal.SIGSTOP)
+            s.sendall(b"first")
+            socket.send_fds(s, [b"second"], [0])
+            s.sendall(b"third")
+            time.sleep(0.05)
+            server.p.send_signal(signal.SIGCONT)
+            check(recv_exact(s, 16) == b"firstsecondthird", "other bytes came back")
+        check(descriptors(server.pid) == before, "the server kept descriptors")
 
 
 @each(TCP_UNIX, limit=60)

@@ -3,6 +3,7 @@
 # The host API: gpunet_open and its options, faults in it and under it.
 
 gpunet_unit_test(host_options host_options.c)
+gpunet_unit_test(host_faults host_faults.c)
 gpunet_unit_test(open_fail open_fail.c)
 if(TARGET unit_open_fail)
 	# Threads are not started through the table of system calls.

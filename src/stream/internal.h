@@ -7,6 +7,9 @@
 /* Queues the stream for the next pass. */
 void stream_run(struct stream *s);
 
+/* Queues it for a pass a little later: what it wanted the system was short of. */
+void stream_later(struct stream *s);
+
 /* Something was received: for a while the stream is asked directly. */
 void stream_heat(struct stream *s);
 void stream_cool(struct stream *s);

@@ -143,8 +143,10 @@ static void no_bytes(struct stream *s, ssize_t rc)
 {
 	if (rc == -EAGAIN && s->err)
 		finish(s, 0); /* sending failed, and what had arrived before is read */
-	else if (rc == -EAGAIN || rc == -ENOMEM || rc == -ENOBUFS)
-		s->readable = false; /* short of memory: the next event tries again */
+	else if (rc == -EAGAIN)
+		s->readable = false;
+	else if (rc == -ENOMEM || rc == -ENOBUFS)
+		stream_later(s);
 	else if (rc == -EINTR)
 		stream_run(s);
 	else

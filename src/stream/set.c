@@ -13,6 +13,7 @@ void stream_set_init(struct stream_set *set, struct proxy_thread *t, struct slab
 	list_init(&set->attached);
 	list_init(&set->hot);
 	set->n_hot = 0;
+	list_init(&set->later);
 	list_init(&set->closing);
 	set->bytes_in = set->bytes_out = set->unsent = 0;
 }
@@ -21,6 +22,29 @@ void stream_run(struct stream *s)
 {
 	if (list_empty(&s->run_link))
 		list_add_tail(&s->set->run, &s->run_link);
+}
+
+/* How soon a call is tried again for which the system had no memory: no event tells when it has. */
+#define LATER_NS 2000000
+
+void stream_later(struct stream *s)
+{
+	struct stream_set *set = s->set;
+
+	if (list_empty(&set->later))
+		set->later_at = proxy_now(set->t) + LATER_NS;
+	if (list_empty(&s->later_link))
+		list_add_tail(&set->later, &s->later_link);
+}
+
+static void run_later(struct stream_set *set, uint64_t now)
+{
+	while (now >= set->later_at && !list_empty(&set->later)) {
+		struct stream *s = list_entry(set->later.next, struct stream, later_link);
+
+		list_del(&s->later_link);
+		stream_run(s);
+	}
 }
 
 static bool head_moved(const struct stream *s)
@@ -112,6 +136,7 @@ unsigned stream_set_step(struct stream_set *set, uint64_t now, uint64_t *next)
 	unsigned n = wake_waiters(set);
 
 	ask_hot(set, now);
+	run_later(set, now);
 	list_init(&todo);
 	list_take(&set->run, &todo);
 	while (!list_empty(&todo)) {
@@ -122,6 +147,8 @@ unsigned stream_set_step(struct stream_set *set, uint64_t now, uint64_t *next)
 		n += stream_tx_step(s); /* the stream may be gone now */
 	}
 	end_lingering(set, now, next);
+	if (!list_empty(&set->later) && set->later_at < *next)
+		*next = set->later_at;
 	if (!list_empty(&set->run))
 		*next = now;
 	return n;

@@ -27,6 +27,8 @@ struct stream_set {
 	struct list attached; /* have a receive segment, longest held first */
 	struct list hot;      /* received just now: asked directly, before events tell */
 	unsigned n_hot;
+	struct list later; /* the system was short of memory: tried again at later_at */
+	uint64_t later_at;
 	struct list closing; /* closed by the kernel, bytes still to send */
 	_Atomic uint64_t bytes_in, bytes_out;
 	_Atomic uint64_t unsent; /* streams with unsent bytes */
@@ -38,7 +40,7 @@ struct stream {
 	struct gnet_sock_bus *bus;
 	/* Called when a closed stream has given everything back; may reuse the stream's memory. */
 	void (*gone)(struct stream *s);
-	struct list run_link, wait_link, attached_link, closing_link, hot_link;
+	struct list run_link, wait_link, attached_link, closing_link, hot_link, later_link;
 	uint64_t hot_until;
 
 	/* receive */

@@ -59,6 +59,7 @@ void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus 
 	list_init(&s->wait_link);
 	list_init(&s->attached_link);
 	list_init(&s->closing_link);
+	list_init(&s->later_link);
 	list_init(&s->hot_link);
 	for (i = 0; i < GNET_CELLS; i++)
 		__atomic_store_n(&bus->line.cell[i], 0, __ATOMIC_RELAXED);
@@ -181,8 +182,12 @@ static unsigned send_some(struct stream *s)
 	struct iovec v[2] = { { tx_buf(s) + off, first }, { tx_buf(s), n - first } };
 	ssize_t rc = s->ch->ops->send(s->ch, v, n > first ? 2 : 1);
 
-	if (rc == -EAGAIN || rc == -ENOBUFS || rc == -ENOMEM) {
-		s->writable = false; /* short of memory: the next event tries again */
+	if (rc == -EAGAIN) {
+		s->writable = false;
+		return 0;
+	}
+	if (rc == -ENOBUFS || rc == -ENOMEM) {
+		stream_later(s);
 		return 0;
 	}
 	if (rc == -EINTR) {
@@ -285,6 +290,7 @@ void stream_abort(struct stream *s)
 	list_del(&s->wait_link);
 	list_del(&s->run_link);
 	list_del(&s->closing_link);
+	list_del(&s->later_link);
 	stream_cool(s);
 	if (s->tx_seg >= 0)
 		slab_put(s->set->slab, s->tx_seg);

@@ -70,8 +70,9 @@ struct platform_ops {
 	int (*dev_read)(struct platform_dev *dev, struct platform_mem *m, size_t off, void *dst,
 			size_t n);
 
-	/* A host thread has changed words that kernels may wait on: wakes sleeping blocks. No-op on a GPU. */
-	void (*notify)(struct platform_dev *dev);
+	/* A host thread has changed `word`, or (NULL) any words, that kernels may wait on: wakes blocks that looked at the 128
+	 * bytes around it, or all that wait. No-op on a GPU. */
+	void (*notify)(struct platform_dev *dev, const void *word);
 	/*
 	 * Sets what a kernel's kick calls: a kernel has put an entry in queue `q` of the owner `ctx`. Only a device
 	 * whose kernels run on the CPU can call it; returns 1 there and 0 where kicks never come (a GPU), so that

@@ -10,6 +10,8 @@
 /* A thread's sleep mark (docs/bus.md, Z1 and Z3). */
 enum { AWAKE = 0, ASLEEP = 1, ASLEEP_FOR_ROOM = 2 };
 
+#define PROXY_TOUCHED 16
+
 struct proxy_thread {
 	struct proxy *p;
 	unsigned index;
@@ -21,7 +23,9 @@ struct proxy_thread {
 
 	uint64_t head; /* next queue position; published in sq_head */
 	uint64_t now;
-	bool touched;
+	unsigned
+		n_touched; /* words that kernels may wait on, changed in this step; more than fit: all */
+	const void *touched[PROXY_TOUCHED];
 	bool dead;             /* it cannot go on */
 	unsigned defer;        /* passes without asking for events */
 	struct list graveyard; /* struct proxy_grave */

@@ -168,7 +168,7 @@ void proxy_end_waits(struct proxy *p, int err)
 					    __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 	else
 		__atomic_store_n(&p->params.ctl->stop, (uint64_t)err, __ATOMIC_RELEASE);
-	p->params.platform->notify(p->params.dev);
+	p->params.platform->notify(p->params.dev, NULL);
 }
 
 unsigned proxy_threads(const struct proxy *p)
@@ -191,9 +191,12 @@ uint64_t proxy_now(const struct proxy_thread *t)
 	return t->now;
 }
 
-void proxy_touched(struct proxy_thread *t)
+void proxy_touched(struct proxy_thread *t, const void *word)
 {
-	t->touched = true;
+	if (t->n_touched < PROXY_TOUCHED)
+		t->touched[t->n_touched] = word;
+	if (t->n_touched <= PROXY_TOUCHED)
+		t->n_touched++;
 }
 
 uint8_t *proxy_arg(struct proxy_thread *t, unsigned call)
@@ -207,7 +210,7 @@ void proxy_reply(struct proxy_thread *t, unsigned call, unsigned tag, int64_t va
 		return; /* a kernel's memory is not trusted to be sane */
 	__atomic_store_n(&t->p->params.calls[call].reply, (uint64_t)value << 16 | (tag & 0xffff),
 			 __ATOMIC_RELEASE);
-	t->touched = true;
+	proxy_touched(t, &t->p->params.calls[call].reply);
 }
 
 int proxy_watch(struct proxy_thread *t, int fd, struct proxy_watch *w)

@@ -112,8 +112,8 @@ void proxy_wake(struct proxy_thread *t);
 void proxy_reply(struct proxy_thread *t, unsigned call, unsigned tag, int64_t value);
 uint8_t *proxy_arg(struct proxy_thread *t, unsigned call);
 
-/* Something that kernels may wait for was stored in this step: the device is told at the step's end. */
-void proxy_touched(struct proxy_thread *t);
+/* `word`, which kernels may wait for, was stored in this step: the device is told at the step's end. */
+void proxy_touched(struct proxy_thread *t, const void *word);
 
 /* The next few passes need not ask the kernel for events: the caller looks at its busy descriptors itself. */
 void proxy_defer_events(struct proxy_thread *t);

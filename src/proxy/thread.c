@@ -36,7 +36,7 @@ static unsigned take_entries(struct proxy_thread *t)
 		n++;
 	}
 	if (n) {
-		t->touched = true; /* kernels may wait for room in the queue */
+		proxy_touched(t, &t->p->params.sq_head[t->index]); /* kernels may wait for room */
 		atomic_fetch_add_explicit(&t->entries, n, memory_order_relaxed);
 	}
 	return n;
@@ -84,10 +84,15 @@ void proxy_dig(struct proxy_thread *t)
 
 static void tell_device(struct proxy_thread *t)
 {
-	if (t->touched) {
-		t->touched = false;
-		t->p->params.platform->notify(t->p->params.dev);
-	}
+	const struct proxy_params *p = &t->p->params;
+	unsigned i;
+
+	if (t->n_touched > PROXY_TOUCHED)
+		p->platform->notify(p->dev, NULL);
+	else
+		for (i = 0; i < t->n_touched; i++)
+			p->platform->notify(p->dev, t->touched[i]);
+	t->n_touched = 0;
 }
 
 static unsigned run_hooks(struct proxy_thread *t, uint64_t *next)

@@ -72,7 +72,7 @@ static bool put(struct sock *listener, struct channel *ch)
 			 __ATOMIC_RELEASE);
 	listener->accepted = p + 1;
 	atomic_fetch_add_explicit(&all->accepted, 1, memory_order_relaxed);
-	proxy_touched(listener->st.set->t);
+	proxy_touched(listener->st.set->t, &listener->st.bus->line);
 	return true;
 }
 

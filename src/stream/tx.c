@@ -26,7 +26,7 @@ static void publish_txw(struct stream *s)
 		     (uint64_t)s->errs << GNET_TXW_ERRS_SHIFT;
 
 	__atomic_store_n(&s->bus->txw, v, __ATOMIC_RELEASE);
-	proxy_touched(s->set->t);
+	proxy_touched(s->set->t, &s->bus->txw);
 }
 
 static void count_unsent(struct stream *s)

@@ -56,7 +56,7 @@ static void no_wakeup_between_host_and_kernel_is_lost(void **state)
 		assert_int_equal(platform_cpu.launch(d, pong_kernel_entry, &g, &a, sizeof(a)), 0);
 		for (i = 1; i <= turns; i++) {
 			__atomic_store_n(&ping, i, __ATOMIC_RELEASE);
-			platform_cpu.notify(d);
+			platform_cpu.notify(d, NULL);
 			while (__atomic_load_n(&pong, __ATOMIC_ACQUIRE) < i)
 				gpunet_cpu_wait(0);
 		}
@@ -243,7 +243,7 @@ static void an_event_ends_a_wait_before_its_deadline(void **state)
 	assert_int_equal(platform_cpu.launch(d, until_kernel_entry, &g, &a, sizeof(a)), 0);
 	test_sleep_ms(20);
 	__atomic_store_n(&word, 1, __ATOMIC_RELEASE);
-	platform_cpu.notify(d);
+	platform_cpu.notify(d, NULL);
 	assert_int_equal(platform_cpu.sync(d, ENOUGH), 0);
 	for (i = 0; i < 40; i++)
 		assert_true(waited[i] < a.ns);
@@ -279,7 +279,7 @@ static void a_kernel_of_another_device_ends_a_wait(void **state)
 	assert_int_equal(platform_cpu.sync(d1, 0), -ETIMEDOUT);
 	__atomic_store_n(&ping, 1, __ATOMIC_RELEASE);
 	assert_int_equal(platform_cpu.launch(d2, pong_kernel_entry, &g, &b, sizeof(b)), 0);
-	platform_cpu.notify(d2);
+	platform_cpu.notify(d2, NULL);
 	assert_int_equal(platform_cpu.sync(d1, ENOUGH), 0);
 	assert_int_equal(platform_cpu.sync(d2, ENOUGH), 0);
 	platform_cpu.close(d1);
@@ -300,7 +300,7 @@ static void kernels_that_wait_use_no_cpu(void **state)
 	test_sleep_ms(400);
 	spent = test_cpu_time() - spent;
 	__atomic_store_n(&ping, 1, __ATOMIC_RELEASE);
-	platform_cpu.notify(d);
+	platform_cpu.notify(d, NULL);
 	assert_int_equal(platform_cpu.sync(d, ENOUGH), 0);
 	assert_in_range(spent, 0, SECOND / 50);
 	platform_cpu.close(d);
@@ -442,7 +442,7 @@ static void a_signal_handler_may_make_an_event(void **state)
 	setitimer(ITIMER_REAL, &never, NULL);
 	sigaction(SIGALRM, &old, NULL);
 	__atomic_store_n(&ping, 1, __ATOMIC_RELEASE);
-	platform_cpu.notify(d);
+	platform_cpu.notify(d, NULL);
 	assert_int_equal(platform_cpu.sync(d, ENOUGH), 0);
 	assert_true(i > 10);
 	platform_cpu.close(d);

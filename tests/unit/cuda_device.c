@@ -314,7 +314,7 @@ static void kernels_come_from_the_runtime(void **state)
 	(void)state;
 	assert_int_equal(ops.launch(dev, NULL, NULL, NULL, 0), -EOPNOTSUPP);
 	assert_int_equal(ops.set_kick(dev, NULL, NULL), 0);
-	ops.notify(dev);
+	ops.notify(dev, NULL);
 	assert_non_null(ops.stream(dev));
 	assert_int_equal(stub.state->stream_flags, 1); /* non-blocking */
 	ops.close(dev);

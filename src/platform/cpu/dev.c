@@ -225,10 +225,13 @@ static int dev_read(struct platform_dev *d, struct platform_mem *m, size_t off, 
 
 /* ---- between host and kernels -------------------------------------------------------------------------------------- */
 
-static void notify(struct platform_dev *d)
+static void notify(struct platform_dev *d, const void *word)
 {
 	(void)d;
-	gpunet_cpu_event();
+	if (word)
+		gpunet_cpu_event_at(word);
+	else
+		gpunet_cpu_event();
 }
 
 /* A kernel that sees the function sees its context. */

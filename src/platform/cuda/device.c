@@ -209,9 +209,10 @@ static void dev_close(struct platform_dev *dev)
 }
 
 /* The GPU sees the CPU's stores by itself. */
-static void notify(struct platform_dev *dev)
+static void notify(struct platform_dev *dev, const void *word)
 {
 	(void)dev;
+	(void)word;
 }
 
 static int set_kick(struct platform_dev *dev, void (*kick)(void *ctx, unsigned q), void *ctx)

@@ -120,30 +120,14 @@ GNET_DEV int64_t send_all(gnet_t *net, int fd, const uint8_t *buf, uint64_t len)
 	return (int64_t)done;
 }
 
-/* Whether another accept makes sense: one connection's failure or the host's shortage ends no server. */
-GNET_DEV int accept_goes_on(int rc)
-{
-	return rc != -ECANCELED && rc != -EBADF && rc != -EINVAL && rc != -EIO && rc != -EPROTO &&
-	       rc != -EOPNOTSUPP;
-}
-
 GNET_DEV void echo(struct tool_echo a)
 {
 	uint8_t *buf = a.buffers + (uint64_t)blockIdx.x * TOOL_BUFFER;
+	int fd;
 
-	for (;;) {
-		int fd = gaccept(a.net, a.listener, NULL, NULL);
+	while ((fd = gaccept(a.net, a.listener, NULL, NULL)) >= 0) {
 		int64_t n;
 
-		if (fd < 0 && accept_goes_on(fd)) {
-			__nanosleep(1000000);
-			continue;
-		}
-		if (fd < 0) {
-			if (threadIdx.x == 0 && fd != -ECANCELED)
-				gnet_sys_store_release(a.error, (uint64_t)-fd);
-			return;
-		}
 		/* Whatever ends a connection, its end or a reset, the block goes on to the next. */
 		do {
 			n = grecv(a.net, fd, buf, TOOL_BUFFER, 0);
@@ -152,6 +136,8 @@ GNET_DEV void echo(struct tool_echo a)
 		} while (n > 0);
 		gclose(a.net, fd);
 	}
+	if (threadIdx.x == 0 && fd != -ECANCELED)
+		gnet_sys_store_release(a.error, (uint64_t)-fd);
 }
 
 /* Blocks of up to 256 threads leave each thread the registers it likes, larger ones do not. */

@@ -3,8 +3,6 @@
 #ifndef EXAMPLES_COMMON_LISTEN_H
 #define EXAMPLES_COMMON_LISTEN_H
 
-#include <errno.h>
-
 #include <gpunet/dev/socket.h>
 
 #include "example.h"
@@ -32,20 +30,6 @@ GNET_DEV void example_listen(gnet_t *net, struct example_listener *l)
 	/* All threads have the same results; one of them tells the host. */
 	if (threadIdx.x == 0)
 		l->fd = rc < 0 ? rc : fd;
-}
-
-/* The next connection, or the error after which there is none: -ECANCELED when the host has called gpunet_abort. */
-GNET_DEV int example_accept(gnet_t *net, int listener)
-{
-	for (;;) {
-		int fd = gaccept(net, listener, NULL, NULL);
-
-		/* The host is out of files or memory: the connection waits, and so do we. */
-		if (fd == -EMFILE || fd == -ENFILE || fd == -ENOBUFS || fd == -ENOMEM)
-			__nanosleep(1000000);
-		else if (fd != -ECONNABORTED)
-			return fd;
-	}
 }
 
 #endif

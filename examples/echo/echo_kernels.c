@@ -42,7 +42,8 @@ GNET_KERNEL_MAX(echo_serve, struct serve_args, a, THREADS)
 	int64_t n;
 	int fd;
 
-	while ((fd = example_accept(a.net, a.listener)) >= 0) {
+	/* -ECANCELED: the host has called gpunet_abort. */
+	while ((fd = gaccept(a.net, a.listener, NULL, NULL)) >= 0) {
 		/* 0 is the peer's end of stream, less is an error, and both end this connection only. */
 		while ((n = grecv(a.net, fd, buf, BUFFER, 0)) > 0) {
 			if (gsend(a.net, fd, buf, (uint64_t)n, 0) < n)

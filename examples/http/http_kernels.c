@@ -16,7 +16,10 @@
 #define THREADS 64
 #define HEAD_MAX 8192 /* a longer request head is refused */
 #define ANSWER_MAX 2048
+#define IDLE_NS \
+	10000000000 /* a browser that is silent for so long loses its connection, others wait for the block */
 #define REST_MAX (1 << 20) /* read after the last answer, so that it is not lost in a reset */
+#define REST_NS 1000000000
 
 /* One for each block. A kernel has one such struct, since shared memory of several functions adds up. */
 struct http_block {
@@ -26,6 +29,7 @@ struct http_block {
 	unsigned
 		head_end; /* length of the first request's head in `in`; all ones: it is not complete */
 	struct http_request request;
+	struct gnet_pollfd wait;
 };
 
 /* ---- the answer: written by one thread ---------------------------------------------------------- */
@@ -147,6 +151,19 @@ GNET_DEV unsigned find_end(struct http_block *b, unsigned from, unsigned used)
 	return end;
 }
 
+/* grecv with a time limit, after which it says that the stream has ended. */
+GNET_DEV int64_t receive(gnet_t *net, int fd, struct http_block *b, unsigned at, int64_t limit_ns)
+{
+	/* The call is a barrier, so all threads see what one has written. */
+	if (threadIdx.x == 0) {
+		b->wait.fd = fd;
+		b->wait.events = GNET_POLLIN;
+	}
+	if (gpoll(net, &b->wait, 1, limit_ns) <= 0)
+		return 0;
+	return grecv(net, fd, b->in + at, HEAD_MAX - at, 0);
+}
+
 /* Receives until a whole request head is there. Its length, 0: the connection has ended, or the head is too long. */
 GNET_DEV unsigned receive_head(gnet_t *net, int fd, struct http_block *b, unsigned *used)
 {
@@ -158,7 +175,7 @@ GNET_DEV unsigned receive_head(gnet_t *net, int fd, struct http_block *b, unsign
 		if (*used == HEAD_MAX)
 			return 0;
 		from = *used > 3 ? *used - 3 : 0;
-		n = grecv(net, fd, b->in + *used, HEAD_MAX - *used, 0);
+		n = receive(net, fd, b, *used, IDLE_NS);
 		if (n <= 0) {
 			*used = 0;
 			return 0;
@@ -217,7 +234,7 @@ GNET_DEV void serve(gnet_t *net, int fd, struct http_block *b)
 
 	/* Closing with bytes unread would reset the connection, and the answer might be lost. */
 	gshutdown(net, fd, GNET_SHUT_WR);
-	while (rest < REST_MAX && (n = grecv(net, fd, b->in, HEAD_MAX, 0)) > 0)
+	while (rest < REST_MAX && (n = receive(net, fd, b, 0, REST_NS)) > 0)
 		rest += (unsigned)n;
 }
 
@@ -241,7 +258,7 @@ GNET_KERNEL_MAX(http_serve, struct serve_args, a, THREADS)
 	__shared__ struct http_block block;
 	int fd;
 
-	while ((fd = example_accept(a.net, a.listener)) >= 0) {
+	while ((fd = gaccept(a.net, a.listener, NULL, NULL)) >= 0) {
 		serve(a.net, fd, &block);
 		gclose(a.net, fd);
 	}

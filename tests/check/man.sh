@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The man pages are right in the eyes of mandoc, and each page of ours that one refers to is there. Skipped (77) without
-# mandoc.
+# The man pages are right in the eyes of mandoc, each page of ours that one refers to is there, and each public call is in
+# its page. Skipped (77) without mandoc.
 # usage: man.sh ROOT
 
 if ! command -v mandoc >/dev/null; then
@@ -15,7 +15,19 @@ missing=$(grep -ho '\(^\.\| \)Xr [a-z_-]* [1-9]' man/*.[1-9] | sed 's/^.*Xr //' 
 	while read -r name section; do
 		[ "$section" = 2 ] || [ -f "man/$name.$section" ] || echo "man/$name.$section: no such page"
 	done)
-[ -z "$wrong$missing" ] || printf '%s\n' "$wrong" "$missing"
+# has PAGE HEADER PATTERN: each name that PATTERN captures in HEADER is in PAGE's synopsis
+has()
+{
+	sed -n "$3" "$2" | sort -u | while read -r name; do
+		grep -q "^\.Fn $name " "$1" || echo "$1: $name() of $2 is missing"
+	done
+}
+missing="$missing$(has man/gpunet.7 include/gpunet/dev/socket.h \
+	's/^GNET_DEV [a-z0-9_]* \(g[a-z0-9]*\)(.*/\1/p')
+$(has man/gpunet_open.3 include/gpunet/gpunet.h \
+	'/^static/d; s/^[a-z].*[ *]\(gpunet_[a-z_]*\)(.*/\1/p')"
+bad=$(printf '%s\n%s\n' "$wrong" "$missing" | grep .)
+[ -z "$bad" ] || echo "$bad"
 set -- man/*.[1-9]
 echo "man: $# pages"
-[ -z "$wrong$missing" ] && [ -f "$1" ]
+[ -z "$bad" ] && [ -f "$1" ]

@@ -30,6 +30,7 @@ struct gnet__scratch {
 	uint32_t cells;         /* the bytes are, or go, in cells */
 	uint32_t again;         /* lanes: another turn */
 	uint32_t count;         /* gpoll: descriptors with events */
+	uint32_t no_seg;        /* gsend: the slab is used up */
 	uint32_t acquire;       /* cell 0 is loaded with acquire: bytes are expected in the ring */
 	uint64_t head;          /* receive position consumed */
 	int fail;               /* why the call could not begin, or go on */
@@ -480,16 +481,18 @@ GNET_DEV int64_t gnet__send_wait(gnet_t *net, int fd, struct gnet_sock *sk, stru
 	}
 }
 
-/* Gives the socket a send segment if it has none; without one to be had the bytes go inline. */
-GNET_DEV int gnet__send_attach(gnet_t *net, int fd, struct gnet_sock *sk)
+/* Gives the socket a send segment if it has none; if none is to be had, this call's bytes go inline. */
+GNET_DEV int gnet__send_attach(gnet_t *net, int fd, struct gnet__scratch *s)
 {
+	struct gnet_sock *sk = s->sk;
 	int64_t seg;
 
-	if (sk->tx_seg & 0xffffffffu)
+	if (s->no_seg || (sk->tx_seg & 0xffffffffu))
 		return 0;
 	seg = gnet__call(net, (uint32_t)sk->queue, GNET_OP_TX_ATTACH, fd, 0, 0);
 	if (seg >= 0)
 		gnet_dev_store(&sk->tx_seg, (uint64_t)seg + 1);
+	s->no_seg = seg == -GNET__ENOBUFS;
 	return seg == -GNET__ENOBUFS || seg >= 0 ? 0 : (int)seg;
 }
 
@@ -509,6 +512,7 @@ GNET_DEV void gnet__send_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 		gnet__give(&sk->tx);
 		rc = -GNET__EPIPE;
 	}
+	s->no_seg = 0;
 	s->sk = rc ? 0 : sk;
 	s->fail = rc;
 }
@@ -576,7 +580,7 @@ GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint
 	int rc = s->fail;
 
 	if (!rc && len > GNET_INLINE_MAX)
-		rc = gnet__send_attach(net, fd, s->sk);
+		rc = gnet__send_attach(net, fd, s);
 	s->rc = rc;
 	if (rc || !len)
 		return;

@@ -104,22 +104,31 @@ struct sock *sock_find(struct proxy_thread *t, struct sockets *all, int fd)
 
 /* ---- hooks of the proxy ------------------------------------------------------------------------------------------------ */
 
+/* The next socket that another thread wants closed, and the descriptor that was meant. */
+static struct sock *next_order(struct sock_thread *t, int *fd)
+{
+	struct sock *s = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	if (list_empty(&t->orders)) {
+		atomic_store_explicit(&t->ordered, false, memory_order_relaxed);
+	} else {
+		s = list_entry(t->orders.next, struct sock, order);
+		list_del(&s->order);
+		*fd = s->order_fd;
+	}
+	pthread_mutex_unlock(&t->lock);
+	return s;
+}
+
 static void run_orders(struct sock_thread *t)
 {
-	struct list todo;
+	struct sock *s;
+	int fd;
 
 	if (!atomic_load_explicit(&t->ordered, memory_order_acquire))
 		return;
-	list_init(&todo);
-	pthread_mutex_lock(&t->lock);
-	atomic_store_explicit(&t->ordered, false, memory_order_relaxed);
-	list_take(&t->orders, &todo);
-	pthread_mutex_unlock(&t->lock);
-	while (!list_empty(&todo)) {
-		struct sock *s = list_entry(todo.next, struct sock, order);
-		int fd = s->order_fd;
-
-		list_del(&s->order);
+	while ((s = next_order(t, &fd))) {
 		/* It may have been closed, and its slot used again, since the order was given. */
 		if (atomic_load_explicit(&s->fd, memory_order_acquire) == fd &&
 		    s->state != SOCK_CLOSED)

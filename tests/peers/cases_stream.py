@@ -9,8 +9,8 @@ import subprocess
 import threading
 import time
 
-from peerlib import (ALL, TCP_UNIX, Fail, Sender, address, case, check, descriptors, each, exchange, pattern,
-                     raise_nofile, recv_all, recv_exact, same)
+from peerlib import (ALL, TCP_UNIX, Fail, Sender, address, case, check, descriptors, each, exchange,
+                     pattern, raise_nofile, recv_all, recv_exact, same)
 
 MIB = 1 << 20
 

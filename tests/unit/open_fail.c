@@ -19,7 +19,6 @@
 
 #include <gpunet/gpunet.h>
 
-#include "base/log.h"
 #include "base/sys.h"
 
 /* Calls are counted while armed; number `fail_at` fails, with `all_later` those after it, too. */
@@ -151,6 +150,7 @@ static void each_call_fails(int later)
 	gpunet_t *g = untouched;
 	unsigned n;
 
+	assert_int_equal(atomic_load(&blocks), 0);
 	for (n = 1; n < 1000; n++) {
 		rc = open_with(n, later, &g);
 		if (rc == 0)
@@ -192,6 +192,7 @@ int main(void)
 		cmocka_unit_test(one_call_fails),
 		cmocka_unit_test(all_later_calls_fail),
 	};
+	gpunet_t *g = NULL;
 
 	sys.alloc = counted_alloc;
 	sys.free = counted_free;
@@ -200,7 +201,8 @@ int main(void)
 	sys.epoll_create = failing_epoll_create;
 	sys.epoll_ctl = failing_epoll_ctl;
 	sys.eventfd = failing_eventfd;
-	/* Each failure is logged, which is right and would fill the screen here. */
-	log_set_level(LOG_ERROR);
+	/* What stays after a first time, as a sanitizer's own thread does, is no leak. */
+	if (open_with(0, 0, &g) != 0 || gpunet_close(g, 10000) != 0)
+		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

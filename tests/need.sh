@@ -22,7 +22,8 @@ pkg-config:pkg-config
 clang:clang,clang++
 libclang-rt-dev:-fsanitize=fuzzer
 clang-format:clang-format
-spin:spin"
+spin:spin
+mandoc:mandoc"
 
 need_probe()
 {

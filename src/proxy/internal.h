@@ -22,6 +22,8 @@ struct proxy_thread {
 	_Atomic unsigned mark;
 
 	uint64_t head; /* next queue position; published in sq_head */
+	_Atomic uint64_t
+		done; /* entries before this position have been handled, not only copied out */
 	uint64_t now;
 	unsigned
 		n_touched; /* words that kernels may wait on, changed in this step; more than fit: all */

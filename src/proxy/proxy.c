@@ -224,6 +224,16 @@ int proxy_watch(struct proxy_thread *t, int fd, struct proxy_watch *w)
 	return rc ? log_error(rc, "cannot watch descriptor %d: %s", fd, strerror(-rc)) : 0;
 }
 
+void proxy_unwatch(struct proxy_thread *t, int fd)
+{
+	struct epoll_event none = { 0 };
+	int rc = sys.epoll_ctl(t->epfd, EPOLL_CTL_DEL, fd, &none);
+
+	if (rc)
+		log_line(LOG_DEBUG, "descriptor %d was not watched any more: %s", fd,
+			 strerror(-rc));
+}
+
 void proxy_get_counters(struct proxy *p, struct proxy_counters *c)
 {
 	unsigned i;
@@ -241,9 +251,10 @@ bool proxy_queues_empty(struct proxy *p)
 	unsigned i;
 
 	for (i = 0; i < p->params.threads; i++) {
-		uint64_t head = __atomic_load_n(&p->params.sq_head[i].pos, __ATOMIC_ACQUIRE);
+		uint64_t done = atomic_load_explicit(&p->t[i].done, memory_order_acquire);
 
-		if (proxy_sq_ready(&p->params, i, head))
+		if (__atomic_load_n(&p->params.sq_head[i].pos, __ATOMIC_ACQUIRE) != done ||
+		    proxy_sq_ready(&p->params, i, done))
 			return false;
 	}
 	return true;

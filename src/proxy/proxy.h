@@ -120,11 +120,16 @@ void proxy_defer_events(struct proxy_thread *t);
 
 /* Watches `fd` for EPOLLIN | EPOLLOUT | EPOLLRDHUP, edge-triggered. From any thread, once everything that fn uses is set. */
 int proxy_watch(struct proxy_thread *t, int fd, struct proxy_watch *w);
+/*
+ * Ends it, before the descriptor is closed: while another process holds a copy of it, one that was forked say, a close alone
+ * does not, and events would go on naming a watch that is gone.
+ */
+void proxy_unwatch(struct proxy_thread *t, int fd);
 /* Calls g->fn when the events at hand have been handled: to free what holds a watch. From t's thread, after the close. */
 void proxy_bury(struct proxy_thread *t, struct proxy_grave *g);
 
 void proxy_get_counters(struct proxy *p, struct proxy_counters *c);
-/* True if no entry waits in any queue. From any thread. */
+/* True if no entry waits in any queue or is being handled. From any thread. */
 bool proxy_queues_empty(struct proxy *p);
 
 #endif

@@ -33,6 +33,7 @@ static unsigned take_entries(struct proxy_thread *t)
 
 	while (n < ENTRIES_A_PASS && proxy_sq_take(t, &e)) {
 		dispatch(t, &e);
+		atomic_store_explicit(&t->done, t->head, memory_order_release);
 		n++;
 	}
 	if (n) {
@@ -104,6 +105,8 @@ static unsigned run_hooks(struct proxy_thread *t, uint64_t *next)
 
 unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next)
 {
+	bool ask =
+		!t->defer; /* before the hooks defer anew: however busy, events have their turn */
 	unsigned n, events;
 
 	t->now = now;
@@ -112,12 +115,9 @@ unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next)
 	if (n)
 		n += run_hooks(
 			t, next); /* what kernels send does not wait for the system call below */
-	if (t->defer) {
+	if (!ask)
 		t->defer--;
-		events = 0;
-	} else {
-		events = take_events(t, 0);
-	}
+	events = ask ? take_events(t, 0) : 0;
 	if (events || !n)
 		n += events + run_hooks(t, next);
 	proxy_dig(t);

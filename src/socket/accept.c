@@ -117,9 +117,9 @@ void sock_drop_unclaimed(struct sock *s, uint64_t claimed)
 	for (; claimed < s->accepted && s->accepted - claimed <= GNET_ACCEPT_RING; claimed++) {
 		uint64_t c = __atomic_load_n(&s->st.bus->line.cell[1 + claimed % GNET_ACCEPT_RING],
 					     __ATOMIC_RELAXED);
-		uint32_t slot = GNET_FD_SLOT((int)(c >> 8));
+		int fd = (int)(c >> 8 & 0x7fffffff);
 
-		if (slot < s->all->p.max)
-			sock_order_close(&s->all->sock[slot], (int)(c >> 8));
+		if (GNET_FD_SLOT(fd) < s->all->p.max)
+			sock_order_close(s->all, fd);
 	}
 }

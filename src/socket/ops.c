@@ -92,6 +92,8 @@ static void op_connect(struct proxy_thread *t, const struct proxy_entry *e, void
 		rc = -EALREADY;
 	else if (s->state != SOCK_NEW)
 		rc = -EISCONN;
+	else if (!rc && a.ss_family == AF_UNSPEC)
+		rc = -EAFNOSUPPORT; /* for the system a word to part from a peer, and so a success */
 	if (rc)
 		reply(t, e, rc);
 	else

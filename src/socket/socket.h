@@ -46,9 +46,12 @@ struct sock {
 	bool complained;   /* said that connections have to wait */
 	uint64_t accepted; /* put into the accept ring */
 
-	struct list link;  /* in sock_thread.ready, .full or .retry */
-	struct list order; /* in sock_thread.orders */
-	int order_fd;      /* the descriptor that was meant */
+	struct list link; /* in sock_thread.ready, .full or .retry */
+
+	/* Under the lock of the slot's thread, whoever has the slot now: an order may outlive the socket that it was for. */
+	struct sock *order_next; /* in sock_thread.orders */
+	bool ordered;
+	int order_fd; /* the descriptor that was meant */
 };
 
 /* What belongs to one proxy thread. */
@@ -64,7 +67,7 @@ struct sock_thread {
 	pthread_mutex_t lock; /* of what other threads may do: */
 	uint32_t *free;       /* free slots, first freed first used */
 	uint32_t free_head, free_count, free_size;
-	struct list orders; /* sockets that another thread wants closed */
+	struct sock *orders; /* sockets that another thread wants closed */
 	_Atomic bool ordered;
 	bool closed_all; /* close_all was carried out */
 };
@@ -120,8 +123,8 @@ void sock_cancel(struct sock *s);
 void sock_close(struct sock *s, uint64_t claimed);
 /* A kernel's gclose: answers the call, at once or when the linger time that it set is over. */
 void sock_close_call(struct sock *s, uint64_t claimed, unsigned call, unsigned tag);
-/* From another thread: the owner closes it. */
-void sock_order_close(struct sock *s, int fd);
+/* From another thread: the owner closes the socket if its slot still holds that descriptor. */
+void sock_order_close(struct sockets *all, int fd);
 
 /* ---- accept.c ---- */
 

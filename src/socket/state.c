@@ -138,14 +138,18 @@ void sock_close_call(struct sock *s, uint64_t claimed, unsigned call, unsigned t
 	proxy_reply(s->st.set->t, call, tag, 0);
 }
 
-void sock_order_close(struct sock *s, int fd)
+void sock_order_close(struct sockets *all, int fd)
 {
-	struct sock_thread *t = sock_thread_of(s);
+	struct sock *s = &all->sock[GNET_FD_SLOT(fd)];
+	struct sock_thread *t = &all->t[GNET_FD_SLOT(fd) % all->threads];
 
 	pthread_mutex_lock(&t->lock);
 	s->order_fd = fd;
-	if (list_empty(&s->order))
-		list_add_tail(&t->orders, &s->order);
+	if (!s->ordered) {
+		s->order_next = t->orders;
+		t->orders = s;
+	}
+	s->ordered = true;
 	atomic_store_explicit(&t->ordered, true, memory_order_release);
 	pthread_mutex_unlock(&t->lock);
 	proxy_wake(t->set.t);

@@ -71,7 +71,6 @@ struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch)
 	s->linger_s = 0;
 	s->accepted = 0;
 	list_init(&s->link);
-	list_init(&s->order);
 	ch->owner = s;
 	atomic_fetch_add(&all->open, 1);
 	return s;
@@ -104,18 +103,19 @@ struct sock *sock_find(struct proxy_thread *t, struct sockets *all, int fd)
 
 /* ---- hooks of the proxy ------------------------------------------------------------------------------------------------ */
 
-/* The next socket that another thread wants closed, and the descriptor that was meant. */
-static struct sock *next_order(struct sock_thread *t, int *fd)
+/* The next socket that another thread wants closed, and the descriptor that it meant. */
+static struct sock *take_order(struct sock_thread *t, int *fd)
 {
-	struct sock *s = NULL;
+	struct sock *s;
 
 	pthread_mutex_lock(&t->lock);
-	if (list_empty(&t->orders)) {
-		atomic_store_explicit(&t->ordered, false, memory_order_relaxed);
-	} else {
-		s = list_entry(t->orders.next, struct sock, order);
-		list_del(&s->order);
+	s = t->orders;
+	if (s) {
+		t->orders = s->order_next;
+		s->ordered = false;
 		*fd = s->order_fd;
+	} else {
+		atomic_store_explicit(&t->ordered, false, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&t->lock);
 	return s;
@@ -128,9 +128,9 @@ static void run_orders(struct sock_thread *t)
 
 	if (!atomic_load_explicit(&t->ordered, memory_order_acquire))
 		return;
-	while ((s = next_order(t, &fd))) {
+	while ((s = take_order(t, &fd))) {
 		/* It may have been closed, and its slot used again, since the order was given. */
-		if (atomic_load_explicit(&s->fd, memory_order_acquire) == fd &&
+		if (fd && atomic_load_explicit(&s->fd, memory_order_acquire) == fd &&
 		    s->state != SOCK_CLOSED)
 			sock_close(s, s->accepted);
 	}
@@ -254,7 +254,6 @@ static int thread_init(struct sockets *all, unsigned i)
 	list_init(&t->ready);
 	list_init(&t->full);
 	list_init(&t->retry);
-	list_init(&t->orders);
 	t->free_size = all->p.max / all->threads + 1;
 	t->free = sys.alloc(t->free_size * sizeof(*t->free));
 	if (!t->free)

@@ -210,7 +210,9 @@ static unsigned receive_ring(struct stream *s, uint64_t head)
 
 unsigned stream_rx_step(struct stream *s)
 {
-	uint64_t head, unread, most = s->rx_seg >= 0 ? seg_size(s) : GNET_INLINE_MAX;
+	/* Without a segment the unread bytes are those of the line, at most. */
+	uint64_t head, unread,
+		most = s->rx_seg >= 0 ? seg_size(s) : s->cell0 >> GNET_LINE_INLINE_SHIFT & 0x7f;
 	unsigned n;
 
 	if (!s->readable || s->rx_done || s->closing)

@@ -9,3 +9,10 @@ if(TARGET unit_open_fail)
 	# Threads are not started through the table of system calls.
 	target_link_options(unit_open_fail PRIVATE -Wl,--wrap=pthread_create)
 endif()
+
+# The proxy stepped by hand, and kernels that write anything.
+gpunet_unit_test(proxy_hand proxy_hand.c)
+# Garbage is written without order, which is what ThreadSanitizer would report.
+if(NOT GPUNET_SANITIZE MATCHES "thread")
+	gpunet_unit_test(kernel_garbage kernel_garbage.c)
+endif()

@@ -206,6 +206,8 @@ static void tcp_close(struct channel *c, int abort)
 	if (abort)
 		(void)sys.setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &reset,
 				     sizeof(reset)); /* best effort */
+	if (s->t)
+		proxy_unwatch(s->t, s->fd);
 	sys.close(s->fd);
 	s->fd = -1;
 	s->grave.fn = grave_free;

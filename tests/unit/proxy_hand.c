@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Proxy threads stepped by hand: no thread runs, the clock is a number, channels are empty shells. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "proxy/proxy.h"
+#include "socket/socket.h"
+
+#define THREADS 2
+#define SQ_LOG2 6
+#define SOCKETS 16
+
+static struct gnet_sqe sq[THREADS << SQ_LOG2];
+static struct gnet_sq_head sq_head[THREADS];
+static struct gnet_call calls[64];
+static struct gnet_ctl ctl;
+static struct gnet_sock_bus bus[SOCKETS];
+
+struct rig {
+	struct platform_dev *dev;
+	struct proxy *proxy;
+	uint64_t tail[THREADS], now;
+};
+
+static int rig_up(void **state)
+{
+	static struct rig r;
+	struct proxy_params p = {
+		.threads = THREADS,
+		.spin_ns = 0,
+		.sentinel_ns = 1000000,
+		.sq_log2 = SQ_LOG2,
+		.sq = sq,
+		.sq_head = sq_head,
+		.calls = calls,
+		.n_calls = 64,
+		.ctl = &ctl,
+		.platform = &platform_cpu,
+	};
+
+	memset(&r, 0, sizeof(r));
+	memset(sq, 0, sizeof(sq));
+	memset(sq_head, 0, sizeof(sq_head));
+	if (platform_cpu.open(0, NULL, &r.dev))
+		return -1;
+	p.dev = r.dev;
+	*state = &r;
+	return proxy_open(&r.proxy, &p);
+}
+
+static int rig_down(void **state)
+{
+	struct rig *r = *state;
+
+	proxy_close(r->proxy);
+	platform_cpu.close(r->dev);
+	return 0;
+}
+
+/* A kernel's entry without an argument. */
+static void put(struct rig *r, unsigned q, unsigned op)
+{
+	uint64_t pos = r->tail[q]++;
+	struct gnet_sqe *e = &sq[(q << SQ_LOG2) + pos % (1u << SQ_LOG2)];
+	unsigned i;
+
+	for (i = 0; i < GNET_CELLS; i++)
+		e->cell[i] = GNET_SQ_TAG(pos, SQ_LOG2);
+	e->cell[0] |= (uint64_t)op << GNET_SQE0_OP_SHIFT;
+}
+
+static void step(struct rig *r, unsigned q)
+{
+	uint64_t next;
+
+	proxy_step(proxy_thread(r->proxy, q), r->now += 1000, &next);
+}
+
+/* ---- events ------------------------------------------------------------------------------------ */
+
+static unsigned defer(struct proxy_thread *t, uint64_t now, uint64_t *next, void *ctx)
+{
+	(void)now;
+	(void)next;
+	(void)ctx;
+	proxy_defer_events(t);
+	return 0;
+}
+
+static unsigned told;
+
+static void tell(struct proxy_watch *w, uint32_t events)
+{
+	(void)w;
+	(void)events;
+	told++;
+}
+
+/* Entries in every pass and hooks that look at descriptors themselves: the others have their turn. */
+static void events_are_told_however_busy_kernels_are(void **state)
+{
+	const struct proxy_hooks h = { .step = defer };
+	struct proxy_watch w = { .fn = tell };
+	struct rig *r = *state;
+	int fd = eventfd(1, EFD_NONBLOCK), i;
+
+	assert_true(fd >= 0);
+	proxy_set_hooks(r->proxy, &h);
+	step(r, 0);
+	assert_int_equal(proxy_watch(proxy_thread(r->proxy, 0), fd, &w), 0);
+	told = 0;
+	for (i = 0; i < 20; i++) {
+		put(r, 0, GNET_OP_NOP);
+		step(r, 0);
+	}
+	assert_int_equal(told, 1);
+	close(fd);
+}
+
+static void a_descriptor_that_is_unwatched_tells_nothing(void **state)
+{
+	struct proxy_watch w = { .fn = tell };
+	struct rig *r = *state;
+	int fd = eventfd(1, EFD_NONBLOCK), copy = dup(fd), i;
+
+	assert_true(fd >= 0 && copy >= 0);
+	assert_int_equal(proxy_watch(proxy_thread(r->proxy, 0), fd, &w), 0);
+	proxy_unwatch(proxy_thread(r->proxy, 0), fd);
+	close(fd);
+	told = 0;
+	for (i = 0; i < 20; i++)
+		step(r, 0);
+	assert_int_equal(told, 0);
+	close(copy);
+}
+
+/* ---- the queue's emptiness --------------------------------------------------------------------- */
+
+static bool empty_meanwhile;
+
+static void look(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
+{
+	(void)t;
+	(void)e;
+	empty_meanwhile = proxy_queues_empty(ctx);
+}
+
+static void an_entry_in_hand_is_not_an_empty_queue(void **state)
+{
+	struct rig *r = *state;
+
+	proxy_on_op(r->proxy, GNET_OP_SEND, look, r->proxy);
+	assert_true(proxy_queues_empty(r->proxy));
+	put(r, 1, GNET_OP_SEND);
+	assert_false(proxy_queues_empty(r->proxy));
+	empty_meanwhile = true;
+	step(r, 1);
+	assert_false(empty_meanwhile);
+	assert_true(proxy_queues_empty(r->proxy));
+}
+
+/* ---- orders to close --------------------------------------------------------------------------- */
+
+static unsigned closed;
+
+static void shell_close(struct channel *c, int abort)
+{
+	(void)c;
+	(void)abort;
+	closed++;
+}
+
+static const struct channel_ops shell_ops = { .name = "shell", .close = shell_close };
+
+/* An order may come after its socket is gone, and find the slot free, unpublished or another's. */
+static void an_order_finds_its_slot_used_again(void **state)
+{
+	static struct sockets all;
+	static struct slab slab;
+	struct channel ch = { .ops = &shell_ops };
+	struct rig *r = *state;
+	struct sockets_params p = { .max = SOCKETS, .bus = bus, .slab = &slab, .proxy = r->proxy };
+	struct sock *s, *again = NULL;
+	int fd, i;
+
+	assert_int_equal(sockets_init(&all, &p), 0);
+	s = sock_new(&all, 1, &ch);
+	sock_publish(s);
+	fd = sock_fd(s);
+	sock_order_close(&all, fd);
+	sock_close(s, 0);
+	sock_order_close(&all, fd);
+	for (i = 0; i < SOCKETS / THREADS && again != s; i++) {
+		if (again)
+			sock_unnew(again);
+		again = sock_new(&all, 1, &ch);
+	}
+	assert_ptr_equal(again, s);
+	sock_publish(s);
+	assert_int_not_equal(sock_fd(s), fd);
+	closed = 0;
+	step(r, 1);
+	assert_int_equal(closed, 0);
+	assert_ptr_equal(sock_find(proxy_thread(r->proxy, 1), &all, sock_fd(s)), s);
+	/* Of a slot that nobody has used yet, and of one that is free. */
+	sock_order_close(&all, GNET_FD(14, 1));
+	sock_order_close(&all, GNET_FD(14, 0));
+	step(r, 0);
+	assert_int_equal(closed, 0);
+	/* And the right one is carried out. */
+	sock_order_close(&all, sock_fd(s));
+	step(r, 1);
+	assert_int_equal(closed, 1);
+	assert_int_equal(atomic_load(&all.open), 0);
+	sockets_fini(&all);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(events_are_told_however_busy_kernels_are, rig_up,
+						rig_down),
+		cmocka_unit_test_setup_teardown(a_descriptor_that_is_unwatched_tells_nothing,
+						rig_up, rig_down),
+		cmocka_unit_test_setup_teardown(an_entry_in_hand_is_not_an_empty_queue, rig_up,
+						rig_down),
+		cmocka_unit_test_setup_teardown(an_order_finds_its_slot_used_again, rig_up,
+						rig_down),
+	};
+
+	alarm(60);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -135,13 +135,14 @@ static void finish(struct stream *s, int err)
 	s->readable = false;
 	if (err)
 		stream_fail(s, err);
-	publish_flags(s, s->err ? GNET_LINE_ERR : GNET_LINE_EOF);
+	/* That the peer takes no more is the senders' error: here the stream ended in good order. */
+	publish_flags(s, s->err && s->err != EPIPE ? GNET_LINE_ERR : GNET_LINE_EOF);
 }
 
 /* What a receive gave, other than bytes. */
 static void no_bytes(struct stream *s, ssize_t rc)
 {
-	if (rc == -EAGAIN && s->err)
+	if (rc == -EAGAIN && s->err && s->err != EPIPE)
 		finish(s, 0); /* sending failed, and what had arrived before is read */
 	else if (rc == -EAGAIN)
 		s->readable = false;

@@ -84,7 +84,8 @@ void stream_event(struct stream *s, unsigned events)
 
 void stream_fail(struct stream *s, int err)
 {
-	if (!s->err) {
+	/* A reset that reception meets says more than that sending met a closed end. */
+	if (!s->err || s->err == EPIPE) {
 		s->err = err > 255 ? EIO : err;
 		s->errs++;
 	}

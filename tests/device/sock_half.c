@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A UNIX peer that takes no more (SHUT_RD) and goes on sending: gsend fails with -EPIPE, while what
+ * the peer sends arrives to its last byte and orderly end.
+ */
+#include "test.h"
+
+GNET_DEV int half(struct test_args *a, struct test_report *r, uint8_t *buf)
+{
+	int64_t n;
+	int fd;
+
+	K_GET(r, fd, test_k_connect(a->net, a->where));
+	do
+		n = gsend(a->net, fd, buf, 10, 0);
+	while (n > 0);
+	K_EQ(r, n, -EPIPE);
+	test_k_set(&a->word[0], 1);
+	K_CALL(test_k_recv_all(r, a->net, fd, buf, a->room, a->n, 0, 1));
+	K_EQ(r, grecv(a->net, fd, buf, 10, 0), 0);
+	K_EQ(r, gsend(a->net, fd, buf, 10, 0), -EPIPE);
+	K_EQ(r, gclose(a->net, fd), 0);
+	return 0;
+}
+
+TEST_KERNEL(k_half, half)
+
+/* The sender does not look first: what its lost bytes met is not what the reader is told. */
+GNET_DEV int only_reads(struct test_args *a, struct test_report *r, uint8_t *buf)
+{
+	int fd;
+
+	K_GET(r, fd, test_k_connect(a->net, a->where));
+	test_k_wait(&a->word[0], 1);
+	K_EQ(r, gsend(a->net, fd, buf, 10, 0), 10);
+	test_k_set(&a->word[1], 1);
+	K_CALL(test_k_recv_all(r, a->net, fd, buf, a->room, a->n, 0, 1));
+	K_EQ(r, grecv(a->net, fd, buf, 10, 0), 0);
+	K_EQ(r, gclose(a->net, fd), 0);
+	return 0;
+}
+
+TEST_KERNEL(k_only_reads, only_reads)
+
+static void serve(struct test_args *a, unsigned word, int listener, int first)
+{
+	uint8_t *data = (uint8_t *)malloc(a->n);
+	int fd = test_accept(listener);
+
+	CHECK(data != NULL);
+	test_pattern(data, a->n, 0, 1);
+	CHECK_EQ(shutdown(fd, SHUT_RD), 0);
+	if (first)
+		test_word_set(&a->word[0], 1);
+	test_word_wait(&a->word[word], 1, a->report);
+	test_sleep_ms(20);
+	test_write(fd, data, a->n);
+	close(fd);
+	free(data);
+}
+
+static void run(gpunet_t *g, enum test_kind kind)
+{
+	struct test_args a = test_setup(g, kind, 1, 16 << 10);
+	int l;
+
+	a.n = 300000;
+	*a.where = *a.want;
+	l = test_listen(a.where, 5);
+	test_word_set(&a.where->ready, 1);
+	TEST_LAUNCH(g, k_half, a, 1, 64);
+	serve(&a, 0, l, 0);
+	test_sync(g, a.report, 1);
+	test_word_set(&a.word[0], 0);
+	TEST_LAUNCH(g, k_only_reads, a, 1, 32);
+	serve(&a, 1, l, 1);
+	test_sync(g, a.report, 1);
+	close(l);
+	test_teardown(&a);
+}
+
+int main(void)
+{
+	gpunet_t *g;
+
+	test_begin(60);
+	g = test_open(NULL);
+	CHECK_EQ(GPUNET_PREPARE(k_half), 0);
+	CHECK_EQ(GPUNET_PREPARE(k_only_reads), 0);
+	run(g, TEST_UNIX);
+	run(g, TEST_ABSTRACT);
+	test_close(g);
+	return 0;
+}

@@ -201,7 +201,7 @@ static void scribble(gnet_t *n, int fd, int wild)
 				       GNET_OP_GETSOCKNAME, GNET_OP_SHUTDOWN,  GNET_OP_CANCEL,
 				       GNET_OP_SOCKET,      GNET_OP_CLOSE,     GNET_OP_NOP };
 	struct gnet_sock_bus *bus = &n->bus[GNET_FD_SLOT(fd) % SOCKETS];
-	uint64_t op = ops[draw() % (wild ? sizeof(ops) : 10)], pos = 0, c1;
+	uint64_t op = ops[draw() % (wild ? sizeof(ops) : 10)], pos = 0, c1, b = number();
 	uint32_t q = draw() % 8 ? gnet__queue(n, fd) : (uint32_t)draw() % n->n_queues;
 
 	/* Not the first calls, which are those of the test's own sockets. */
@@ -210,6 +210,11 @@ static void scribble(gnet_t *n, int fd, int wild)
 		c1 = number();
 	if (wild && draw() % 8 == 0)
 		op = draw() & 0xff;
+	/* Options of this machine's sockets, most of them known ones. */
+	if (draw() % 4 == 0) {
+		op = draw() % 2 ? GNET_OP_SETOPT : GNET_OP_GETOPT;
+		b = GNET_OPT(draw() % 2 ? 1 : 6, draw() % 64, draw() % 250);
+	}
 	scribble_arg(&n->calls[n->n_calls / 2 + draw() % (n->n_calls / 2)]);
 	if (wild && draw() % 8 == 0)
 		__atomic_store_n(&bus->head, number(), __ATOMIC_RELEASE);
@@ -219,7 +224,7 @@ static void scribble(gnet_t *n, int fd, int wild)
 	gnet__put(n, q, pos,
 		  op << GNET_SQE0_OP_SHIFT | (uint64_t)(uint32_t)fd << GNET_SQE0_FD_SHIFT |
 			  (draw() & 0x7f) << GNET_SQE0_LEN_SHIFT,
-		  c1, number(), 1);
+		  c1, b, 1);
 }
 
 #define ENTRIES 1000

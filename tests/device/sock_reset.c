@@ -78,11 +78,7 @@ static void reset(struct test_args *a, uint64_t i)
 	memset(data, 0, sizeof(data));
 	test_word_wait(&a->word[AT], i + 1, a->report);
 	test_sleep_ms((unsigned)(i % 4 * 10));
-<<<<<<< HEAD
 	/* The kernel's bytes are here: without some a close over UNIX would be an orderly end. */
-=======
-	/* The kernel's bytes have arrived: a UNIX socket without unread bytes closes in good order. */
->>>>>>> 72fbc44 (stream: a peer that takes no more may still send, and grecv does not say -EPIPE)
 	CHECK_EQ(poll(&p, 1, 10000), 1);
 	if (i % 2 == 0 && i % 3)
 		test_write(fd, data, sizeof(data));

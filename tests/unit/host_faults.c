@@ -108,6 +108,17 @@ static int bad_epoll_wait(int epfd, struct epoll_event *ev, int max, int64_t tim
 	return sys_real.epoll_wait(epfd, ev, max, timeout_ns);
 }
 
+/* The next allocations that fail. */
+static _Atomic int shortage;
+
+static void *bad_alloc(size_t size)
+{
+	if (__atomic_load_n(&shortage, __ATOMIC_RELAXED) > 0 &&
+	    __atomic_fetch_sub(&shortage, 1, __ATOMIC_RELAXED) > 0)
+		return NULL;
+	return sys_real.alloc(size);
+}
+
 /* ---- the traffic -------------------------------------------------------------------------------- */
 
 GNET_DEV int echo(struct test_args *a, struct test_report *r, uint8_t *buf)
@@ -159,6 +170,59 @@ GNET_DEV int traffic(struct test_args *a, struct test_report *r, uint8_t *buf)
 
 TEST_KERNEL(traffic_kernel, traffic)
 
+/* Takes n connections and answers each. */
+GNET_DEV int answer(struct test_args *a, struct test_report *r, uint8_t *buf)
+{
+	int listener, fd;
+
+	K_GET(r, listener, test_k_listen(a->net, a->want, a->where, 64));
+	for (uint64_t i = 0; i < a->n; i++) {
+		do
+			fd = gaccept(a->net, listener, NULL, NULL);
+		while (fd == -ENOMEM);
+		K_GET(r, fd, fd);
+		K_EQ(r, grecv(a->net, fd, buf, 300, GNET_MSG_WAITALL), 300);
+		K_EQ(r, gsend(a->net, fd, buf, 300, 0), 300);
+		K_EQ(r, gclose(a->net, fd), 0);
+	}
+	K_EQ(r, gclose(a->net, listener), 0);
+	return 0;
+}
+
+TEST_KERNEL(answer_kernel, answer)
+
+/* No memory for connections that come: they wait in the backlog until there is some. */
+static void accept_without_memory(enum test_kind kind)
+{
+	gpunet_t *g = test_open(NULL);
+	struct test_args a = test_setup(g, kind, 1, 4096);
+	uint8_t data[300];
+	int fds[20];
+
+	seed = 0;
+	memset(chance, 0, sizeof(chance));
+	a.n = sizeof(fds) / sizeof(fds[0]);
+	TEST_LAUNCH(g, answer_kernel, a, 1, 32);
+	test_addr_wait(a.where, a.report);
+	for (unsigned i = 0; i < a.n; i++) {
+		__atomic_store_n(&shortage, i % 4 == 0 ? 5 : 0, __ATOMIC_RELAXED);
+		fds[i] = test_connect(a.where);
+		test_sleep_ms(2);
+	}
+	__atomic_store_n(&shortage, 0, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < a.n; i++) {
+		test_pattern(data, sizeof(data), 0, i);
+		test_write(fds[i], data, sizeof(data));
+		test_read(fds[i], data, sizeof(data));
+		test_pattern_check(data, sizeof(data), 0, i);
+		test_read_end(fds[i]);
+		close(fds[i]);
+	}
+	test_sync(g, a.report, 1);
+	test_close(g);
+	test_teardown(&a);
+}
+
 static void run(enum test_kind kind, unsigned threads)
 {
 	struct gpunet_options opt = GPUNET_OPTIONS_INIT;
@@ -191,6 +255,9 @@ int main(void)
 	sys.accept = bad_accept;
 	sys.connect = bad_connect;
 	sys.epoll_wait = bad_epoll_wait;
+	sys.alloc = bad_alloc;
+	accept_without_memory(TEST_TCP);
+	accept_without_memory(TEST_UNIX);
 	for (unsigned i = 0; i < seeds; i++) {
 		seed = (first ? strtoull(first, NULL, 0) : 1) + i;
 		for (int f = 0; f <= FAULTS; f++) {

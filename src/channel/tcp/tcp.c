@@ -44,43 +44,48 @@ static void on_event(struct proxy_watch *w, uint32_t e)
 	s->base.event(&s->base, events);
 }
 
-static int wrap(int fd, int domain, struct channel **out)
+/* A channel that has no descriptor yet. */
+static struct tcp *tcp_new(int domain)
 {
 	struct tcp *s = sys.alloc(sizeof(*s));
 
-	if (!s) {
-		sys.close(fd);
-		return -ENOMEM;
-	}
+	if (!s)
+		return NULL;
 	s->base.ops = domain == AF_UNIX ? &unix_ops : &tcp_ops;
 	s->watch.fn = on_event;
-	s->fd = fd;
+	s->fd = -1;
 	s->domain = domain;
-	*out = &s->base;
-	return 0;
+	return s;
 }
 
 int tcp_create(int domain, int type, int protocol, struct channel **out)
 {
-	int fd, rc, one = 1;
+	int rc = 0, one = 1;
+	struct tcp *s;
 
 	if (domain != AF_INET && domain != AF_INET6 && domain != AF_UNIX)
 		return -EAFNOSUPPORT;
 	if (type != SOCK_STREAM)
 		return -ESOCKTNOSUPPORT;
-	fd = sys.socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol);
-	if (fd < 0)
-		return fd;
-	if (domain != AF_UNIX) {
-		rc = sys.setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-		if (rc) {
-			sys.close(fd);
-			return rc;
-		}
+	s = tcp_new(domain);
+	if (!s)
+		return -ENOMEM;
+	s->fd = sys.socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol);
+	if (s->fd < 0) {
+		rc = s->fd;
+	} else if (domain != AF_UNIX) {
+		rc = sys.setsockopt(s->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 		/* Slower without, not wrong. What it accepts has it from the listener. */
-		(void)sys.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		(void)sys.setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		if (rc)
+			sys.close(s->fd);
 	}
-	return wrap(fd, domain, out);
+	if (rc) {
+		sys.free(s);
+		return rc;
+	}
+	*out = &s->base;
+	return 0;
 }
 
 static int tcp_bind(struct channel *c, const struct sockaddr *a, socklen_t n)
@@ -118,25 +123,27 @@ static int tcp_connect_result(struct channel *c)
 	return rc == -ENOTCONN ? -EINPROGRESS : rc;
 }
 
+/* What can be short is got first: a connection that has left the backlog could only be dropped. */
 static int tcp_accept(struct channel *c, struct channel **out)
 {
-	struct tcp *s = tcp_of(c);
-	struct sockaddr_storage peer;
+	struct tcp *s = tcp_of(c), *conn = tcp_new(s->domain);
 	socklen_t len;
-	int fd, rc;
 
+	if (!conn)
+		return -ENOMEM;
 	do {
-		len = sizeof(peer);
-		fd = sys.accept(s->fd, (struct sockaddr *)&peer, &len);
-	} while (fd == -EINTR || fd == -ECONNABORTED);
-	if (fd < 0)
-		return fd;
-	rc = wrap(fd, s->domain, out);
-	if (!rc) {
-		tcp_of(*out)->peer = peer;
-		tcp_of(*out)->peer_len = len < sizeof(peer) ? len : sizeof(peer);
+		len = sizeof(conn->peer);
+		conn->fd = sys.accept(s->fd, (struct sockaddr *)&conn->peer, &len);
+	} while (conn->fd == -EINTR || conn->fd == -ECONNABORTED);
+	if (conn->fd < 0) {
+		int rc = conn->fd;
+
+		sys.free(conn);
+		return rc;
 	}
-	return rc;
+	conn->peer_len = len < sizeof(conn->peer) ? len : sizeof(conn->peer);
+	*out = &conn->base;
+	return 0;
 }
 
 static ssize_t tcp_send(struct channel *c, const struct iovec *iov, int n)

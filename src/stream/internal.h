@@ -21,5 +21,7 @@ unsigned stream_tx_step(struct stream *s);
 /* The channel failed: both directions end. */
 void stream_fail(struct stream *s, int err);
 void stream_rx_release(struct stream *s);
+/* A free segment, or that of a reader of this thread which has consumed everything: -ENOBUFS if there is none. */
+int stream_take_segment(struct stream_set *set);
 
 #endif

@@ -97,15 +97,20 @@ static bool reclaim(struct stream_set *set)
 	return false;
 }
 
+int stream_take_segment(struct stream_set *set)
+{
+	int seg = slab_get(set->slab);
+
+	return seg < 0 && reclaim(set) ? slab_get(set->slab) : seg;
+}
+
 /* Gives the stream a segment and puts the unread bytes of the private copy at their place in it. */
 static bool attach(struct stream *s, uint64_t unread)
 {
 	uint64_t i, mask = seg_size(s) - 1;
-	int seg = slab_get(s->set->slab);
+	int seg = stream_take_segment(s->set);
 	uint8_t *ring;
 
-	if (seg < 0 && reclaim(s->set))
-		seg = slab_get(s->set->slab);
 	if (seg < 0)
 		return false;
 	s->rx_seg = seg;

@@ -148,7 +148,7 @@ int stream_attach_tx(struct stream *s)
 
 	if (s->tx_seg >= 0)
 		return s->tx_seg;
-	seg = slab_get(s->set->slab);
+	seg = stream_take_segment(s->set);
 	if (seg < 0)
 		return seg;
 	for (pos = s->tx_head; pos != s->tx_tail; pos++)

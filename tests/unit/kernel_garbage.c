@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Kernels whose memory holds anything: what they write into the queues, calls, heads and lines that
- * they share with the proxy harms their own sockets at most. And systems that are short of memory.
+ * they share with the proxy harms their own sockets at most. And systems and slabs that are short
+ * of memory.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -327,12 +328,46 @@ static void bytes_go_on_when_there_is_memory_again(void **state)
 	assert_int_equal(gpunet_close(g, 5000), 0);
 }
 
+/* All segments are with readers that have read everything: a long send gets one of them. */
+static void a_sender_gets_an_idle_readers_segment(void **state)
+{
+	gpunet_t *g = net_open(1, 128 << 10);
+	gnet_t *n = gpunet_device(g);
+	struct gpunet_stats stats = { .size = sizeof(stats) };
+	int host[3], fd[3], i, k;
+	char buf[500] = "";
+
+	(void)state;
+	for (i = 0; i < 3; i++)
+		fd[i] = pair(n, &host[i]);
+	for (i = 0; i < 2; i++) {
+		assert_int_equal(write(host[i], buf, sizeof(buf)), sizeof(buf));
+		for (k = 0; k < 5000 && (int)stats.slab_segments_used <= i; k++) {
+			pause_ms(1);
+			assert_int_equal(gpunet_get_stats(g, &stats), 0);
+		}
+		assert_int_equal(stats.slab_segments_used, i + 1);
+		assert_int_equal(grecv(n, fd[i], buf, sizeof(buf), GNET_MSG_WAITALL), sizeof(buf));
+	}
+	assert_int_equal(stats.slab_segments, 2);
+	assert_int_equal(gsend(n, fd[2], buf, sizeof(buf), 0), sizeof(buf));
+	assert_int_not_equal(n->socks[GNET_FD_SLOT(fd[2])].tx_seg & 0xffffffffu, 0);
+	for (i = 0; i < 3; i++) {
+		assert_int_equal(write(host[i], buf, sizeof(buf)), sizeof(buf));
+		assert_int_equal(grecv(n, fd[i], buf, sizeof(buf), GNET_MSG_WAITALL), sizeof(buf));
+		assert_int_equal(gclose(n, fd[i]), 0);
+		close(host[i]);
+	}
+	assert_int_equal(gpunet_close(g, 5000), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_head_before_the_lines_bytes_fails_the_socket),
 		cmocka_unit_test(a_listener_closes_with_anything_in_its_ring),
 		cmocka_unit_test(a_connect_to_nobody_is_no_connection),
+		cmocka_unit_test(a_sender_gets_an_idle_readers_segment),
 		cmocka_unit_test(bytes_go_on_when_there_is_memory_again),
 		cmocka_unit_test(the_network_survives_anything_in_shared_memory),
 	};

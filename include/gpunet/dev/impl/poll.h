@@ -67,25 +67,33 @@ GNET_DEV short gnet__poll_one(gnet_t *net, const struct gnet_pollfd *f)
 	return r & (f->events | always);
 }
 
-/* One look at all of them, by the whole scope: how many have events. */
-GNET_DEV uint32_t gnet__poll_look(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
-				  struct gnet_pollfd *fds, uint32_t n)
+/* How many threads of the scope say yes. Not by an atomic in the scratch: a thread's own is in local memory, where a GPU has none. */
+GNET_DEV uint32_t gnet__votes(struct gnet__scope sc, int yes)
 {
-	uint32_t i, mine = 0;
+	if (sc.kind == GNET__BLOCK)
+		return (uint32_t)__syncthreads_count(yes);
+	if (sc.kind == GNET__WARP)
+		return (uint32_t)__popc(__ballot_sync(sc.mask, yes));
+	return yes != 0;
+}
 
-	if (sc.tid == 0)
-		s->count = 0;
-	gnet__sync(sc);
-	for (i = sc.tid; i < n; i += sc.n) {
-		short r = gnet__poll_one(net, &fds[i]);
+/* One look at all of them, by the whole scope: how many have events. */
+GNET_DEV uint32_t gnet__poll_look(struct gnet__scope sc, gnet_t *net, struct gnet_pollfd *fds,
+				  uint32_t n)
+{
+	uint32_t count = 0;
+	uint64_t from;
 
-		fds[i].revents = r;
-		mine += r != 0;
+	for (from = 0; from < n; from += sc.n) {
+		uint64_t i = from + sc.tid;
+		short r = i < n ? gnet__poll_one(net, &fds[i]) : (short)0;
+
+		if (i < n)
+			fds[i].revents = r;
+		count += gnet__votes(sc, r != 0);
 	}
-	if (mine)
-		atomicAdd(&s->count, mine);
 	gnet__sync(sc);
-	return s->count;
+	return count;
 }
 
 /* Thread 0: one turn of the wait; 1: look again, else s->fail is the result. */
@@ -112,7 +120,7 @@ GNET_DEV int gnet__poll(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *
 	if (sc.tid == 0 && timeout_ns >= 0)
 		start = gnet_time_ns();
 	for (;;) {
-		ready = gnet__poll_look(sc, s, net, fds, n);
+		ready = gnet__poll_look(sc, net, fds, n);
 		if (ready)
 			break;
 		if (sc.tid == 0)

@@ -29,7 +29,6 @@ struct gnet__scratch {
 	uint64_t tag;           /* of the entry that the lanes fill */
 	uint32_t cells;         /* the bytes are, or go, in cells */
 	uint32_t again;         /* lanes: another turn */
-	uint32_t count;         /* gpoll: descriptors with events */
 	uint32_t no_seg;        /* gsend: the slab is used up */
 	uint32_t acquire;       /* cell 0 is loaded with acquire: bytes are expected in the ring */
 	uint64_t head;          /* receive position consumed */

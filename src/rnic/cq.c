@@ -3,7 +3,6 @@
 #include "rnic/impl.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 int rnic_cq_create(struct rnic *r, unsigned entries, struct rnic_cq **out)
 {
@@ -11,13 +10,13 @@ int rnic_cq_create(struct rnic *r, unsigned entries, struct rnic_cq **out)
 
 	if (!entries || entries > r->cfg.max_cqe)
 		return -EINVAL;
-	cq = calloc(1, sizeof(*cq));
+	cq = rnic_alloc(1, sizeof(*cq));
 	if (!cq)
 		return -ENOMEM;
 	cq->size = rnic_pow2(entries);
-	cq->ring = calloc(cq->size, sizeof(*cq->ring));
+	cq->ring = rnic_alloc(cq->size, sizeof(*cq->ring));
 	if (!cq->ring) {
-		free(cq);
+		sys.free(cq);
 		return -ENOMEM;
 	}
 	cq->r = r;
@@ -32,8 +31,8 @@ int rnic_cq_destroy(struct rnic_cq *cq)
 		return -EBUSY;
 	cq->r->ncq--;
 	rnic_ext_cq_free(cq);
-	free(cq->ring);
-	free(cq);
+	sys.free(cq->ring);
+	sys.free(cq);
 	return 0;
 }
 

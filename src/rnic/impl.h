@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/sys.h"
 #include "rnic/rnic.h"
 #include "rnic/wire.h"
 #include "wire/roce.h"
@@ -44,6 +45,12 @@ static inline uint32_t rnic_pow2(uint32_t n)
 	while (p < n)
 		p *= 2;
 	return p;
+}
+
+/* Zeroed; NULL when there is no memory, or `n` pieces of `size` are more than a size_t. */
+static inline void *rnic_alloc(size_t n, size_t size)
+{
+	return size && n > SIZE_MAX / size ? NULL : sys.alloc(n * size);
 }
 
 struct rnic_pd {

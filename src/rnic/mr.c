@@ -10,7 +10,6 @@
 #include "rnic/impl.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* mlx5 receive queues end a scatter list with this local key. */
@@ -18,7 +17,7 @@
 
 int rnic_pd_create(struct rnic *r, struct rnic_pd **out)
 {
-	struct rnic_pd *pd = calloc(1, sizeof(*pd));
+	struct rnic_pd *pd = rnic_alloc(1, sizeof(*pd));
 
 	if (!pd)
 		return -ENOMEM;
@@ -33,7 +32,7 @@ int rnic_pd_destroy(struct rnic_pd *pd)
 	if (pd->refs)
 		return -EBUSY;
 	pd->r->npd--;
-	free(pd);
+	sys.free(pd);
 	return 0;
 }
 
@@ -45,7 +44,7 @@ int rnic_keys_init(struct rnic_keys *k, uint32_t max_mr)
 
 	while (n < 4 * max_mr) /* two keys a region, at most half full */
 		n *= 2;
-	k->slot = calloc(n, sizeof(*k->slot));
+	k->slot = rnic_alloc(n, sizeof(*k->slot));
 	k->mask = n - 1;
 	k->max = 2 * max_mr;
 	return k->slot ? 0 : -ENOMEM;
@@ -53,7 +52,7 @@ int rnic_keys_init(struct rnic_keys *k, uint32_t max_mr)
 
 void rnic_keys_free(struct rnic_keys *k)
 {
-	free(k->slot);
+	sys.free(k->slot);
 }
 
 /* Keys are random, so their low bits are a hash already. */
@@ -122,7 +121,7 @@ int rnic_mr_create(struct rnic_pd *pd, void *addr, uint64_t len, uint64_t iova, 
 		return -EINVAL;
 	if (r->keys.used + 2 > r->keys.max)
 		return -ENOMEM;
-	mr = calloc(1, sizeof(*mr));
+	mr = rnic_alloc(1, sizeof(*mr));
 	if (!mr)
 		return -ENOMEM;
 	mr->pd = pd;
@@ -145,7 +144,7 @@ void rnic_mr_destroy(struct rnic_mr *mr)
 	if (mr->rkey)
 		key_remove(k, mr->rkey);
 	mr->pd->refs--;
-	free(mr);
+	sys.free(mr);
 }
 
 uint32_t rnic_mr_lkey(const struct rnic_mr *mr)

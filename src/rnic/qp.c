@@ -3,7 +3,6 @@
 #include "rnic/impl.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "wire/cm.h"
@@ -96,20 +95,20 @@ static int sq_init(struct rnic_sq *sq, const struct rnic_qp_init *in)
 	sq->depth = rnic_pow2(in->max_send_wr);
 	sq->max_sge = in->max_send_sge;
 	sq->max_inline = in->max_inline;
-	sq->ring = calloc(sq->depth, sizeof(*sq->ring));
-	sq->sges = calloc((size_t)sq->depth * (sq->max_sge + 1), sizeof(*sq->sges));
-	sq->inl = calloc((size_t)sq->depth, sq->max_inline + 1);
+	sq->ring = rnic_alloc(sq->depth, sizeof(*sq->ring));
+	sq->sges = rnic_alloc((size_t)sq->depth * (sq->max_sge + 1), sizeof(*sq->sges));
+	sq->inl = rnic_alloc((size_t)sq->depth, sq->max_inline + 1);
 	return sq->ring && sq->sges && sq->inl ? 0 : -ENOMEM;
 }
 
 static void qp_free(struct rnic_qp *qp)
 {
 	rnic_ext_free(qp);
-	free(qp->sq.ring);
-	free(qp->sq.sges);
-	free(qp->sq.inl);
+	sys.free(qp->sq.ring);
+	sys.free(qp->sq.sges);
+	sys.free(qp->sq.inl);
 	rnic_rq_free(&qp->rq);
-	free(qp);
+	sys.free(qp);
 }
 
 static void qp_link(struct rnic_qp *qp)
@@ -152,7 +151,7 @@ int rnic_qp_create(struct rnic_pd *pd, const struct rnic_qp_init *init, struct r
 
 	if (rc)
 		return rc;
-	qp = calloc(1, sizeof(*qp));
+	qp = rnic_alloc(1, sizeof(*qp));
 	if (!qp)
 		return -ENOMEM;
 	qp->r = r;

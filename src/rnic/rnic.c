@@ -3,7 +3,6 @@
 #include "rnic/impl.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -63,17 +62,17 @@ static int config_complete(struct rnic_config *c)
 static void device_free(struct rnic *r)
 {
 	rnic_keys_free(&r->keys);
-	free(r->gids);
-	free(r->qps);
-	free(r->timers);
-	free(r->db_owner);
-	free(r->db_seen);
-	free(r);
+	sys.free(r->gids);
+	sys.free(r->qps);
+	sys.free(r->timers);
+	sys.free(r->db_owner);
+	sys.free(r->db_seen);
+	sys.free(r);
 }
 
 int rnic_open(struct rnic **out, const struct rnic_config *cfg, struct rnic_wire *wire)
 {
-	struct rnic *r = calloc(1, sizeof(*r));
+	struct rnic *r = rnic_alloc(1, sizeof(*r));
 	int rc;
 
 	if (!r)
@@ -87,11 +86,11 @@ int rnic_open(struct rnic **out, const struct rnic_config *cfg, struct rnic_wire
 	rc = -ENOMEM;
 	/* 16 slots are not given out. */
 	r->qp_slots = rnic_pow2(r->cfg.max_qp + 16);
-	r->qps = calloc(r->qp_slots, sizeof(*r->qps));
-	r->timers = calloc(r->cfg.max_qp + 1, sizeof(*r->timers));
-	r->gids = calloc(r->cfg.ngids, sizeof(*r->gids));
-	r->db_owner = calloc(r->cfg.ndoorbells + 1, sizeof(*r->db_owner));
-	r->db_seen = calloc(r->cfg.ndoorbells + 1, sizeof(*r->db_seen));
+	r->qps = rnic_alloc(r->qp_slots, sizeof(*r->qps));
+	r->timers = rnic_alloc(r->cfg.max_qp + 1, sizeof(*r->timers));
+	r->gids = rnic_alloc(r->cfg.ngids, sizeof(*r->gids));
+	r->db_owner = rnic_alloc(r->cfg.ndoorbells + 1, sizeof(*r->db_owner));
+	r->db_seen = rnic_alloc(r->cfg.ndoorbells + 1, sizeof(*r->db_seen));
 	if (!r->qps || !r->timers || !r->gids || !r->db_owner || !r->db_seen ||
 	    rnic_keys_init(&r->keys, r->cfg.max_mr))
 		goto fail;

@@ -3,7 +3,6 @@
 #include "rnic/impl.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 int rnic_rq_init(struct rnic_rq *rq, uint32_t depth, uint32_t max_sge)
@@ -14,15 +13,15 @@ int rnic_rq_init(struct rnic_rq *rq, uint32_t depth, uint32_t max_sge)
 		rq->depth = 0;
 		return 0;
 	}
-	rq->ring = calloc(rq->depth, sizeof(*rq->ring));
-	rq->sges = calloc((size_t)rq->depth * (max_sge ? max_sge : 1), sizeof(*rq->sges));
+	rq->ring = rnic_alloc(rq->depth, sizeof(*rq->ring));
+	rq->sges = rnic_alloc((size_t)rq->depth * (max_sge ? max_sge : 1), sizeof(*rq->sges));
 	return rq->ring && rq->sges ? 0 : -ENOMEM;
 }
 
 void rnic_rq_free(struct rnic_rq *rq)
 {
-	free(rq->ring);
-	free(rq->sges);
+	sys.free(rq->ring);
+	sys.free(rq->sges);
 }
 
 static int rq_post(struct rnic_rq *rq, uint64_t wr_id, const struct rnic_sge *sge, unsigned nsge,
@@ -132,12 +131,12 @@ int rnic_srq_create(struct rnic_pd *pd, unsigned max_wr, unsigned max_sge, struc
 
 	if (!max_wr || max_wr > r->cfg.max_wr || max_sge > r->cfg.max_sge)
 		return -EINVAL;
-	srq = calloc(1, sizeof(*srq));
+	srq = rnic_alloc(1, sizeof(*srq));
 	if (!srq)
 		return -ENOMEM;
 	if (rnic_rq_init(&srq->rq, max_wr, max_sge)) {
 		rnic_rq_free(&srq->rq);
-		free(srq);
+		sys.free(srq);
 		return -ENOMEM;
 	}
 	srq->pd = pd;
@@ -154,7 +153,7 @@ int rnic_srq_destroy(struct rnic_srq *srq)
 	srq->pd->refs--;
 	srq->pd->r->nsrq--;
 	rnic_rq_free(&srq->rq);
-	free(srq);
+	sys.free(srq);
 	return 0;
 }
 

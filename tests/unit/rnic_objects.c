@@ -358,6 +358,85 @@ static void posts_that_make_no_sense_are_refused(void **state)
 	rig_close(&g);
 }
 
+/* --- the n-th allocation fails ------------------------------------------------------------------------ */
+
+static int allocs, fail_at, live;
+
+static void *failing_alloc(size_t n)
+{
+	void *p = ++allocs == fail_at ? NULL : sys_real.alloc(n);
+
+	live += p != NULL;
+	return p;
+}
+
+static void counting_free(void *p)
+{
+	live -= p != NULL;
+	sys_real.free(p);
+}
+
+/* Makes one object of each kind; 0, or the error of the first that could not be made. Leaves nothing in either case. */
+static int one_of_each(void)
+{
+	static const uint8_t gid[1][16] = { { 1 } };
+	static _Alignas(64) uint8_t mem[4096];
+	const struct rnic_config cfg = { .gids = gid, .ngids = 1, .max_mr = 4, .max_qp = 4 };
+	const struct rnic_mlx5_cq_init ecq = { mem, 8, mem + 1024, false, false };
+	const struct rnic_mlx5_queues queues = { mem + 2048, 8, NULL, 0, 0, mem + 1032 };
+	struct rnic_qp_init in = { .type = RNIC_QP_RC, .max_send_wr = 4, .max_recv_wr = 4 };
+	struct rnic_wire wire = { 0 };
+	struct rnic *r = NULL;
+	struct rnic_pd *pd = NULL;
+	struct rnic_mr *mr = NULL;
+	struct rnic_cq *cq = NULL, *mcq = NULL;
+	struct rnic_srq *srq = NULL;
+	struct rnic_qp *qp = NULL, *mqp = NULL;
+	int rc = rnic_open(&r, &cfg, &wire);
+
+	rc = rc ? rc : rnic_pd_create(r, &pd);
+	rc = rc ? rc : rnic_mr_create(pd, mem, sizeof(mem), 0, RNIC_ACCESS_ALL, &mr);
+	rc = rc ? rc : rnic_cq_create(r, 8, &cq);
+	rc = rc ? rc : rnic_mlx5_cq_create(r, &ecq, &mcq);
+	rc = rc ? rc : rnic_srq_create(pd, 4, 1, &srq);
+	in.send_cq = in.recv_cq = cq;
+	rc = rc ? rc : rnic_qp_create(pd, &in, &qp);
+	in.send_cq = in.recv_cq = mcq;
+	in.queues = &queues;
+	rc = rc ? rc : rnic_qp_create(pd, &in, &mqp);
+	if (mqp)
+		rnic_qp_destroy(mqp);
+	if (qp)
+		rnic_qp_destroy(qp);
+	assert_true(!srq || rnic_srq_destroy(srq) == 0);
+	assert_true(!mcq || rnic_cq_destroy(mcq) == 0);
+	assert_true(!cq || rnic_cq_destroy(cq) == 0);
+	if (mr)
+		rnic_mr_destroy(mr);
+	assert_true(!pd || rnic_pd_destroy(pd) == 0);
+	assert_true(!r || rnic_close(r) == 0);
+	return rc;
+}
+
+static void an_allocation_that_fails_leaves_nothing_behind(void **state)
+{
+	int rc = -ENOMEM;
+
+	(void)state;
+	sys.alloc = failing_alloc;
+	sys.free = counting_free;
+	for (fail_at = 1; rc; fail_at++) {
+		allocs = 0;
+		rc = one_of_each();
+		assert_int_equal(live, 0);
+		assert_true(rc == 0 || rc == -ENOMEM);
+	}
+	sys = sys_real;
+	/* The last round had nothing to fail. */
+	assert_int_equal(allocs + 2, fail_at);
+	assert_true(allocs > 15);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -370,6 +449,7 @@ int main(void)
 		cmocka_unit_test(queue_pairs_end_at_their_limit),
 		cmocka_unit_test(an_armed_cq_tells_once),
 		cmocka_unit_test(posts_that_make_no_sense_are_refused),
+		cmocka_unit_test(an_allocation_that_fails_leaves_nothing_behind),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,6 +36,33 @@ void rnic_comp_arm(struct rnic_qp *qp)
 	rnic_timer_set(qp, at);
 }
 
+/*
+ * Going back throws away everything in flight, so with one packet in n lost there is no sense in having many more than n
+ * under way: the window follows twice the run between losses. It opens again as soon as a run gets longer.
+ */
+static void note_loss(struct rnic_qp *qp)
+{
+	const uint32_t floor = 16;
+	struct rnic_sq *sq = &qp->sq;
+	uint32_t want;
+
+	sq->avg_run = (3 * sq->avg_run + sq->run) / 4;
+	sq->run = 0;
+	want = 2 * sq->avg_run > floor ? 2 * sq->avg_run : floor;
+	sq->cwnd = want < qp->r->cfg.window ? want : qp->r->cfg.window;
+}
+
+static void note_progress(struct rnic_qp *qp, uint32_t packets)
+{
+	struct rnic_sq *sq = &qp->sq;
+
+	sq->run += packets;
+	if (sq->run > qp->r->cfg.window)
+		sq->run = qp->r->cfg.window;
+	if (sq->run > sq->cwnd)
+		sq->cwnd = sq->run;
+}
+
 static void retry(struct rnic_qp *qp)
 {
 	struct rnic_sq *sq = &qp->sq;
@@ -52,15 +79,29 @@ static void retry(struct rnic_qp *qp)
 }
 
 /*
- * A response says that the packet at una_psn is missing. Many say so after one loss; the first is acted on. Should
- * the repeated packet get lost too, the time-out sees to it.
+ * A response with PSN `seen` says that the packet at una_psn is missing. Many say so after one loss; the first is acted
+ * on. If then one comes that is not from further on (`restarts`: a NAK, or the data of a READ), the repetition was under
+ * way and its packet got lost again. Should nothing come, the time-out sees to it.
  */
-static void go_back(struct rnic_qp *qp)
+static void go_back(struct rnic_qp *qp, uint32_t seen, bool restarts)
 {
-	if (qp->sq.went_back || qp->sq.rnr_until)
+	struct rnic_sq *sq = &qp->sq;
+
+	if (sq->rnr_until)
 		return;
-	retry(qp);
-	qp->sq.went_back = true;
+	if (!sq->went_back) {
+		note_loss(qp);
+		retry(qp);
+	} else if (restarts && wire_psn_diff(seen, sq->beyond) <= 0) {
+		/* Costs no retry, but the time-out goes on: it ends what never gets anywhere. */
+		note_loss(qp);
+		cursor_to_una(qp);
+		rnic_kick(qp);
+	} else {
+		return;
+	}
+	sq->went_back = true;
+	sq->beyond = seen;
 }
 
 void rnic_comp_timer(struct rnic_qp *qp, uint64_t now)
@@ -76,6 +117,7 @@ void rnic_comp_timer(struct rnic_qp *qp, uint64_t now)
 	} else if (now >= sq->rtx_at) {
 		qp->r->ctr.timeouts++;
 		sq->went_back = false;
+		note_loss(qp);
 		retry(qp);
 	}
 	rnic_comp_arm(qp);
@@ -101,6 +143,7 @@ void rnic_comp_advance(struct rnic_qp *qp, uint32_t psn, uint64_t now)
 
 	if (psn == sq->una_psn)
 		return;
+	note_progress(qp, (uint32_t)wire_psn_diff(psn, sq->una_psn));
 	sq->una_psn = psn;
 	sq->retry_left = (uint8_t)qp->attr.retry;
 	sq->rnr_left = (uint8_t)qp->attr.rnr_retry;
@@ -124,9 +167,9 @@ void rnic_comp_advance(struct rnic_qp *qp, uint32_t psn, uint64_t now)
 
 /*
  * Everything before `upto` is acknowledged. False when a READ or atomic before it lacks its data; the requester then
- * goes back to it. False, too, when the queue pair came to its end.
+ * goes back to it. `data`: a READ's or atomic's response says so. False, too, when the queue pair came to its end.
  */
-static bool acknowledge(struct rnic_qp *qp, uint32_t upto, uint64_t now)
+static bool acknowledge(struct rnic_qp *qp, uint32_t upto, bool data, uint64_t now)
 {
 	struct rnic_sq *sq = &qp->sq;
 	uint32_t i, reach = upto;
@@ -147,7 +190,7 @@ static bool acknowledge(struct rnic_qp *qp, uint32_t upto, uint64_t now)
 	if (wire_psn_diff(reach, upto) >= 0)
 		return true;
 	qp->r->ctr.implied_naks++;
-	go_back(qp);
+	go_back(qp, upto, data);
 	return false;
 }
 
@@ -190,18 +233,18 @@ static void ack_packet(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_t
 
 	switch (wire_aeth_kind(syn)) {
 	case WIRE_AETH_ACK:
-		acknowledge(qp, wire_psn_add(psn, 1), now);
+		acknowledge(qp, wire_psn_add(psn, 1), false, now);
 		break;
 	case WIRE_AETH_RNR:
-		if (acknowledge(qp, psn, now))
+		if (acknowledge(qp, psn, false, now))
 			rnr(qp, syn & 31, now);
 		break;
 	case WIRE_AETH_NAK:
 		qp->r->ctr.rx_naks++;
-		if (!acknowledge(qp, psn, now))
+		if (!acknowledge(qp, psn, false, now))
 			break;
 		if (syn == WIRE_SYN_NAK_PSN)
-			go_back(qp);
+			go_back(qp, psn, true);
 		else
 			rnic_qp_error(qp, nak_status(syn));
 		break;
@@ -218,7 +261,7 @@ static void data_packet(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_
 	const uint8_t *data = pkt->payload;
 	struct rnic_swqe *w;
 
-	if (!acknowledge(qp, psn, now) || sq->una == sq->assigned)
+	if (!acknowledge(qp, psn, true, now) || sq->una == sq->assigned)
 		return;
 	w = rnic_swqe_at(sq, sq->una);
 	if (!rnic_swqe_is_rd(w) ||

@@ -186,9 +186,14 @@ struct rnic_sq {
 	uint8_t local_err;  /* status: the request at the cursor cannot be sent; 0: it can */
 	bool drained_told;
 	bool went_back;     /* to una_psn, and nothing was acknowledged since */
+	uint32_t beyond;    /* PSN of the response that made it go back */
 	uint64_t rtx_at;    /* RNIC_NEVER: off */
 	uint64_t rnr_until; /* 0: not waiting */
 	uint32_t since_ackreq;
+
+	uint32_t run;     /* packets acknowledged since the last loss */
+	uint32_t avg_run; /* the same between losses, on average */
+	uint32_t cwnd;    /* packets that may be unacknowledged now */
 };
 
 enum rnic_res_type { RNIC_RES_NONE, RNIC_RES_READ, RNIC_RES_ATOMIC };
@@ -233,6 +238,7 @@ struct rnic_resp {
 	uint8_t nak; /* syndrome of a NAK that is due; 0: none */
 	uint32_t nak_psn;
 	bool nak_sent;        /* for the gap at epsn */
+	uint32_t first_ahead; /* PSN of the packet that showed the gap */
 	uint64_t now;         /* of the packet in hand */
 	uint64_t quiet_until; /* an RNR NAK holds: what comes behind its packet is no gap */
 	struct rnic_res res[RNIC_MAX_RD];

@@ -375,6 +375,7 @@ static void enter_rts(struct rnic_qp *qp)
 	sq->next_psn = sq->snd_psn = sq->snd_max = sq->una_psn = qp->attr.sq_psn;
 	sq->retry_left = (uint8_t)qp->attr.retry;
 	sq->rnr_left = (uint8_t)qp->attr.rnr_retry;
+	sq->cwnd = sq->avg_run = qp->r->cfg.window;
 }
 
 int rnic_qp_modify(struct rnic_qp *qp, const struct rnic_qp_attr *a, unsigned mask, uint64_t now)

@@ -117,7 +117,7 @@ static int send_rd(struct rnic_qp *qp, struct rnic_swqe *w, uint64_t now)
 		n = w->npsn - sq->cur_pkt;
 	if (sq->rd_head - sq->rd_tail >= qp->attr.rd_atomic)
 		return 0;
-	if (in_flight(sq) && in_flight(sq) + n > qp->r->cfg.window)
+	if (in_flight(sq) && in_flight(sq) + n > sq->cwnd)
 		return 0;
 	if (w->opcode == RNIC_WR_READ) {
 		fill_bth(qp, &p, WIRE_RC | WIRE_READ_REQ);
@@ -184,9 +184,9 @@ static bool wants_ack(const struct rnic_qp *qp, bool last)
 {
 	const struct rnic_sq *sq = &qp->sq;
 
-	return rnic_qp_reliable(qp) && (last || sq->since_ackreq >= ACK_REQ_EVERY ||
-					sq->since_ackreq >= qp->r->cfg.window / 4 ||
-					wire_psn_diff(sq->snd_psn, sq->snd_max) < 0);
+	return rnic_qp_reliable(qp) &&
+	       (last || sq->since_ackreq >= ACK_REQ_EVERY || sq->since_ackreq >= sq->cwnd / 4 ||
+		wire_psn_diff(sq->snd_psn, sq->snd_max) < 0);
 }
 
 static void data_header(struct rnic_qp *qp, const struct rnic_swqe *w, uint32_t len, bool last,
@@ -223,7 +223,7 @@ static int send_data(struct rnic_qp *qp, struct rnic_swqe *w, uint64_t now)
 	uint32_t since = sq->since_ackreq;
 	int rc;
 
-	if (rnic_qp_reliable(qp) && in_flight(sq) >= qp->r->cfg.window)
+	if (rnic_qp_reliable(qp) && in_flight(sq) >= sq->cwnd)
 		return 0;
 	if (w->flags & RNIC_SEND_INLINE) {
 		tx.seg[0] = (struct iovec){ w->inl + off, len };

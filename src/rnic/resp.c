@@ -446,6 +446,23 @@ static void request_uc(struct rnic_qp *qp, const struct wire_roce *pkt)
 		p->epsn = wire_psn_add(pkt->bth.psn, 1);
 }
 
+/*
+ * One NAK a gap: what follows says nothing new. But a packet that is not further on than the first behind the gap shows
+ * that the peer has gone back, and that the missing one was lost again.
+ */
+static void gap(struct rnic_qp *qp, uint32_t psn)
+{
+	struct rnic_resp *p = &qp->resp;
+
+	if (p->now < p->quiet_until)
+		return;
+	if (p->nak_sent && wire_psn_diff(psn, p->first_ahead) > 0)
+		return;
+	p->nak_sent = true;
+	p->first_ahead = psn;
+	nak(qp, WIRE_SYN_NAK_PSN);
+}
+
 void rnic_resp_receive(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_t now)
 {
 	struct rnic_resp *p = &qp->resp;
@@ -465,10 +482,7 @@ void rnic_resp_receive(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_t
 		duplicate(qp, pkt);
 	} else if (ahead > 0) {
 		qp->r->ctr.rx_out_of_order++;
-		if (!p->nak_sent && now >= p->quiet_until) {
-			p->nak_sent = true;
-			nak(qp, WIRE_SYN_NAK_PSN);
-		}
+		gap(qp, pkt->bth.psn);
 	} else {
 		request(qp, pkt);
 	}

@@ -23,6 +23,7 @@ struct port {
 	struct rnic_mem_net *net;
 	uint8_t gid[16];
 	struct rnic *r;
+	uint64_t busy_until; /* sending what waits */
 };
 
 struct rnic_mem_net {
@@ -156,9 +157,25 @@ static void route(struct rnic_mem_net *n, struct packet *p, uint64_t now)
 	launch(n, p, now);
 }
 
+/* When a packet that a port is given now has left it; 0 when it does not fit the port's queue. */
+static uint64_t leaves(const struct rnic_mem_faults *f, struct port *port, size_t len, uint64_t now)
+{
+	uint64_t start = port->busy_until > now ? port->busy_until : now;
+	/* Ethernet, IPv4 and UDP headers and what lies between frames. */
+	uint64_t bytes = len + 42 + 24;
+
+	if (!f->rate)
+		return now;
+	if (f->queue && (start - now) * (f->rate / 1000) / MILLION > f->queue)
+		return 0;
+	port->busy_until = start + bytes * 1000 * MILLION / f->rate;
+	return port->busy_until;
+}
+
 static int mem_send(struct rnic_wire *w, const struct rnic_tx *tx, uint64_t now)
 {
-	struct rnic_mem_net *n = ((struct port *)w)->net;
+	struct port *port = (struct port *)w;
+	struct rnic_mem_net *n = port->net;
 	struct packet *p;
 	int len;
 
@@ -183,6 +200,12 @@ static int mem_send(struct rnic_wire *w, const struct rnic_tx *tx, uint64_t now)
 		return len;
 	}
 	p->p.len = (size_t)len;
+	now = leaves(&n->cfg.faults, port, p->p.len, now);
+	if (!now) {
+		n->stats.overflow++;
+		give_back(n, p);
+		return 0;
+	}
 	route(n, p, now);
 	return 0;
 }

@@ -43,6 +43,8 @@ struct rnic_mem_faults {
 	uint64_t delay_ns;  /**< of every packet */
 	uint64_t jitter_ns; /**< added, up to */
 	unsigned refuse;    /**< the wire says that it is full */
+	uint64_t rate;      /**< bytes a second that a port sends, headers included; 0: any */
+	uint64_t queue;     /**< bytes that may wait for it; what does not fit is lost; 0: any */
 };
 
 struct rnic_mem_config {

@@ -11,7 +11,7 @@ if(TARGET unit_wire_golden)
 		GPUNET_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 endif()
 
-foreach(rnic_test objects rc uc_ud hostile mlx5 property)
+foreach(rnic_test objects rc uc_ud hostile mlx5 loss property)
 	gpunet_unit_test(rnic_${rnic_test} rnic_${rnic_test}.c rnic_rig.c)
 endforeach()
 gpunet_unit_test(rnic_udp rnic_udp.c)

@@ -365,6 +365,45 @@ static void every_gap_gets_its_nak(void **state)
 	rig_close(&g);
 }
 
+/* Loses PSN 0x110 three times in a row. */
+static enum rnic_mem_verdict drop_one_thrice(void *ctx, struct rnic_mem_packet *p, uint64_t now)
+{
+	unsigned *dropped = ctx;
+
+	(void)now;
+	if ((p->data[0] == WIRE_WRITE_MIDDLE || p->data[0] == WIRE_READ_RESP_MIDDLE ||
+	     p->data[0] == WIRE_READ_RESP_FIRST) &&
+	    p->data[11] == 0x10 && *dropped < 3) {
+		++*dropped;
+		return RNIC_MEM_DROP;
+	}
+	return RNIC_MEM_PASS;
+}
+
+static void a_packet_lost_again_needs_no_timeout(void **state)
+{
+	static const enum rnic_wr_opcode ops[] = { RNIC_WR_WRITE, RNIC_WR_READ };
+	unsigned dropped, i;
+	struct rnic_mem_config net = { .seed = 1, .hook = drop_one_thrice, .ctx = &dropped };
+	struct rnic_qp *qp[2];
+	struct rig g;
+
+	(void)state;
+	for (i = 0; i < 2; i++) {
+		dropped = 0;
+		rig_open(&g, NULL, &net);
+		/* One retry: that a packet is lost three times in a row takes no more. */
+		rig_pair(&g, &(struct rig_qp){ .retry = 1 }, qp);
+		assert_int_equal(rig_post(&g, 0, qp[0], ops[i], 0, 100000, 0, 1), 0);
+		assert_true(rig_run(&g, RIG_S));
+		rig_expect(g.side[0].scq, 1, RNIC_WC_SUCCESS);
+		assert_int_equal(dropped, 3);
+		assert_int_equal(rnic_counters(g.side[0].r)->timeouts, 0);
+		rig_unpair(qp);
+		rig_close(&g);
+	}
+}
+
 /* The time-out came too early: the ACK of the first sending arrives when one packet has been sent again. */
 static void a_late_ack_ends_a_repetition(void **state)
 {
@@ -764,6 +803,7 @@ int main(void)
 		cmocka_unit_test(numbers_wrap),
 		cmocka_unit_test(a_gap_costs_one_nak_and_no_timeout),
 		cmocka_unit_test(every_gap_gets_its_nak),
+		cmocka_unit_test(a_packet_lost_again_needs_no_timeout),
 		cmocka_unit_test(a_late_ack_ends_a_repetition),
 		cmocka_unit_test(a_lost_tail_is_sent_again_after_the_timeout),
 		cmocka_unit_test(lost_acks_are_repaired),

@@ -6,7 +6,7 @@
 
 #include "wire/mlx5.h"
 
-enum { BLOCKS = 8, RECVS = 4, STRIDE = 64, CQES = 16 };
+enum { BLOCKS = 8, MANY_BLOCKS = 1024, RECVS = 4, STRIDE = 64, CQES = 16 };
 
 /* --- formats --------------------------------------------------------------------------------------- */
 
@@ -129,28 +129,35 @@ static void cqes_have_the_documented_bytes(void **state)
 struct gpu {
 	struct rig g;
 	uint64_t doorbells[4];
-	_Alignas(64) uint8_t sq[BLOCKS * 64], rq[RECVS * STRIDE];
+	_Alignas(64) uint8_t sq[MANY_BLOCKS * 64], rq[RECVS * STRIDE];
 	_Alignas(64) uint8_t cqe[CQES * 64];
 	uint32_t dbrec[2], cq_dbrec[2];
 	struct rnic_cq *cq;
 	struct rnic_qp *qp[2]; /* [0] is posted by memory, [1] by calls */
+	unsigned blocks;
 	uint16_t pi, ri;
 	uint32_t ci;
 };
 
-static void gpu_open(struct gpu *u, enum rnic_qp_type type, bool collapsed)
+static void gpu_open_blocks(struct gpu *u, enum rnic_qp_type type, bool collapsed, unsigned blocks)
 {
 	struct rnic_config dev = { .doorbells = u->doorbells, .ndoorbells = 4 };
-	struct rnic_mlx5_queues q = { u->sq, BLOCKS, u->rq, RECVS, STRIDE, u->dbrec };
+	struct rnic_mlx5_queues q = { u->sq, blocks, u->rq, RECVS, STRIDE, u->dbrec };
 	struct rnic_mlx5_cq_init cq = { u->cqe, CQES, u->cq_dbrec, collapsed, collapsed };
 	struct rig_qp with = { .type = type };
 
 	memset(u, 0, sizeof(*u));
+	u->blocks = blocks;
 	rig_open(&u->g, &dev, NULL);
 	assert_int_equal(rnic_mlx5_cq_create(u->g.side[0].r, &cq, &u->cq), 0);
 	with.queues = &q;
 	with.queues_cq = u->cq;
 	rig_pair(&u->g, &with, u->qp);
+}
+
+static void gpu_open(struct gpu *u, enum rnic_qp_type type, bool collapsed)
+{
+	gpu_open_blocks(u, type, collapsed, BLOCKS);
 }
 
 static void gpu_close(struct gpu *u)
@@ -184,7 +191,7 @@ static void store(struct gpu *u, struct wire_mlx5_wqe *w)
 	n = (unsigned)wire_mlx5_wqe_encode(w, p, sizeof(p), false);
 	assert_true(n >= 16 && n < sizeof(p));
 	for (i = 0; i < n; i += 16)
-		memcpy(u->sq + (u->pi * 64u + i) % sizeof(u->sq), p + i, 16);
+		memcpy(u->sq + (u->pi * 64u + i) % (u->blocks * 64), p + i, 16);
 	u->pi = (uint16_t)(u->pi + wire_mlx5_blocks(w->ds));
 }
 
@@ -459,15 +466,46 @@ static void a_bad_wqe_fails_in_its_turn(void **state)
 	}
 }
 
+/* All blocks are good, but the record says that there is one more than there can be: none of it is done. */
 static void a_record_out_of_range_ends_the_queue_pair(void **state)
 {
 	static struct gpu u;
+	unsigned i;
 
 	(void)state;
 	gpu_open(&u, RNIC_QP_RC, false);
+	memset(u.g.side[0].mem, 0x77, 16);
+	for (i = 0; i < BLOCKS; i++) {
+		struct wire_mlx5_wqe w = wqe(&u, WIRE_MLX5_WRITE, 0, 10, 0);
+
+		store(&u, &w);
+	}
 	u.dbrec[1] = htobe32(BLOCKS + 1);
 	rig_run(&u.g, 10 * RIG_MS);
 	expect_cqe(&u, 0, WIRE_MLX5_CQE_REQ_ERR, 0x02);
+	assert_int_equal(u.g.side[1].mem[0], 0);
+	gpu_close(&u);
+}
+
+/* More than are fetched at once: the rest follows without a new bell or scan. */
+static void a_long_list_is_fetched_in_pieces(void **state)
+{
+	static struct gpu u;
+	unsigned i;
+
+	(void)state;
+	gpu_open_blocks(&u, RNIC_QP_RC, false, MANY_BLOCKS);
+	rig_run(&u.g, 20 * RIG_MS);
+	for (i = 0; i < 1000; i++) {
+		struct wire_mlx5_wqe w = { .opcode = WIRE_MLX5_NOP, .cq_update = i == 999 };
+
+		store(&u, &w);
+	}
+	ring(&u);
+	u.doorbells[0]++;
+	for (i = 0; i < 10; i++)
+		rnic_step(u.g.side[0].r, u.g.now, 100);
+	expect_cqe(&u, 999, WIRE_MLX5_CQE_REQ, 0);
 	gpu_close(&u);
 }
 
@@ -499,7 +537,7 @@ static void a_doorbell_shortens_the_wait(void **state)
 	/* A step sees a slot that changed, however long it was idle. */
 	rig_run(&u.g, 20 * RIG_MS);
 	post(&u, wqe(&u, WIRE_MLX5_NOP, 0, 0, 0));
-	memcpy(&u.doorbells[slot], u.sq + (u.pi - 1u) % BLOCKS * 64, 8);
+	memcpy(&u.doorbells[slot], u.sq + (u.pi - 1u) % u.blocks * 64, 8);
 	rnic_step(u.g.side[0].r, u.g.now, 10);
 	expect_cqe(&u, 2, WIRE_MLX5_CQE_REQ, 0);
 	/* Bells for nothing are no harm. */
@@ -611,6 +649,7 @@ int main(void)
 		cmocka_unit_test(receives_come_from_memory),
 		cmocka_unit_test(a_bad_wqe_fails_in_its_turn),
 		cmocka_unit_test(a_record_out_of_range_ends_the_queue_pair),
+		cmocka_unit_test(a_long_list_is_fetched_in_pieces),
 		cmocka_unit_test(a_doorbell_shortens_the_wait),
 		cmocka_unit_test(a_full_cq_in_memory_holds_completions_back),
 		cmocka_unit_test(a_collapsed_cq_shows_the_last),

@@ -4,7 +4,8 @@
  *
  * Threads: every call may come from any thread, at the same time on different networks and, except gpunet_close, on the
  * same one. Calls do not need a CUDA context: the library uses the caller's current one, else the device's primary
- * context, and leaves the caller's as it was.
+ * context, and leaves the caller's as it was. A process that was forked while a network was open has no part in it and must
+ * not make calls on it; it holds copies of its descriptors until it ends or calls exec.
  *
  * Errors: 0 or a count, or a negative errno. gpunet_last_error() has the calling thread's last error in words: the
  * object, the cause and the remedy. The library never ends the process and prints only to standard error, what
@@ -76,7 +77,7 @@ struct gpunet_options {
  * pinning waits for it. `opt` may be NULL. On success *out is the network; on failure *out is unchanged and nothing is
  * left behind.
  * -EINVAL an option is out of range or unknown (a larger size than this library knows, too); -ENODEV there is no such
- * device; -ENOMEM memory or pinned memory is short; -EPROTO header and library differ in version.
+ * device; -ENOMEM memory or pinned memory is short; -EMFILE, -ENFILE, -EAGAIN descriptors or threads are.
  */
 int gpunet_open(gpunet_t **out, const struct gpunet_options *opt);
 

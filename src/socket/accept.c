@@ -45,17 +45,20 @@ static struct sock *new_connection(struct sockets *all, struct channel *ch)
 	return s;
 }
 
-/* Puts a connection into the ring. The cell is stored last: whoever reads it finds the socket's record as it should be. */
-static bool put(struct sock *listener, struct channel *ch)
+/*
+ * Puts the connection in hand into the ring; false: there is no slot for it. The cell is stored last: whoever reads it finds the
+ * socket's record as it should be.
+ */
+static bool put(struct sock *listener)
 {
 	struct sockets *all = listener->all;
+	struct channel *ch = listener->in_hand;
 	struct sock *s = new_connection(all, ch);
 	uint64_t p = listener->accepted;
 
-	if (!s) {
-		ch->ops->close(ch, 1);
+	if (!s)
 		return false;
-	}
+	listener->in_hand = NULL;
 	ch->event = listener->ch->event;
 	s->state = SOCK_CONNECTED;
 	s->started = true;
@@ -76,7 +79,7 @@ static bool put(struct sock *listener, struct channel *ch)
 	return true;
 }
 
-/* Slots that could take a connection: looked at before the backlog is asked, so that none is taken and lost. */
+/* Slots that could take a connection: looked at before the backlog is asked, where connections wait best. */
 static bool slot_free(struct sockets *all)
 {
 	return atomic_load_explicit(&all->open, memory_order_relaxed) < all->p.max;
@@ -84,32 +87,40 @@ static bool slot_free(struct sockets *all)
 
 unsigned sock_accept_step(struct sock *s, uint64_t now)
 {
-	struct channel *ch;
 	unsigned n = 0;
 	int rc;
 
-	while (s->acceptable) {
+	while (s->acceptable || s->in_hand) {
 		if (!sock_accept_room(s)) {
 			list_add_tail(&sock_thread_of(s)->full, &s->link);
 			return n;
 		}
-		if (!slot_free(s->all)) {
-			short_of(s, "all sockets of the network are open (option max_sockets)",
-				 now);
-			return n;
-		}
-		rc = s->ch->ops->accept(s->ch, &ch);
+		rc = 0;
+		if (!s->in_hand && slot_free(s->all))
+			rc = s->ch->ops->accept(s->ch, &s->in_hand);
 		if (rc == -EAGAIN) {
 			s->acceptable = false;
 		} else if (rc) {
 			short_of(s, strerror(-rc), now);
 			return n;
+		} else if (!s->in_hand || !put(s)) {
+			/* In hand: another thread was faster to the last slot. */
+			short_of(s, "all sockets of the network are open (option max_sockets)",
+				 now);
+			return n;
 		} else {
 			s->complained = false;
-			n += put(s, ch);
+			n++;
 		}
 	}
 	return n;
+}
+
+void sock_drop_in_hand(struct sock *s)
+{
+	if (s->in_hand)
+		s->in_hand->ops->close(s->in_hand, 1);
+	s->in_hand = NULL;
 }
 
 void sock_drop_unclaimed(struct sock *s, uint64_t claimed)

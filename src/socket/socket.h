@@ -42,9 +42,10 @@ struct sock {
 	socklen_t addr_len;
 
 	/* listening */
-	bool acceptable;   /* accept may have something */
-	bool complained;   /* said that connections have to wait */
-	uint64_t accepted; /* put into the accept ring */
+	bool acceptable;         /* accept may have something */
+	bool complained;         /* said that connections have to wait */
+	uint64_t accepted;       /* put into the accept ring */
+	struct channel *in_hand; /* a connection that found no free slot: NULL or not yet started */
 
 	struct list link; /* in sock_thread.ready, .full or .retry */
 
@@ -131,6 +132,8 @@ void sock_order_close(struct sockets *all, int fd);
 /* Takes connections while there is room in the ring; how many. */
 unsigned sock_accept_step(struct sock *s, uint64_t now);
 bool sock_accept_room(const struct sock *s);
+/* Closes the connection that found no slot, if there is one. */
+void sock_drop_in_hand(struct sock *s);
 /* Closes the connections in the ring that no kernel has claimed. */
 void sock_drop_unclaimed(struct sock *s, uint64_t claimed);
 

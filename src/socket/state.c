@@ -116,6 +116,7 @@ void sock_close(struct sock *s, uint64_t claimed)
 	if (was == SOCK_CONNECTING)
 		proxy_reply(s->st.set->t, s->call, s->tag, -EBADF);
 	s->state = SOCK_CLOSED;
+	sock_drop_in_hand(s);
 	if (was == SOCK_LISTENING)
 		sock_drop_unclaimed(s, claimed);
 	if (was != SOCK_CONNECTED)

@@ -70,6 +70,7 @@ struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch)
 	s->linger = s->close_waits = false;
 	s->linger_s = 0;
 	s->accepted = 0;
+	s->in_hand = NULL;
 	list_init(&s->link);
 	ch->owner = s;
 	atomic_fetch_add(&all->open, 1);
@@ -300,6 +301,7 @@ void sockets_fini(struct sockets *all)
 
 		if (!s->ch)
 			continue;
+		sock_drop_in_hand(s);
 		if (!s->st.ch)
 			s->ch->ops->close(s->ch, 0);
 		stream_abort(&s->st);

@@ -223,6 +223,108 @@ static void an_order_finds_its_slot_used_again(void **state)
 	sockets_fini(&all);
 }
 
+/* ---- the last slot ----------------------------------------------------------------------------- */
+
+static struct sockets full;
+static struct sock *rival;
+
+/* Somebody takes the last slot between the look at the table and the connection that it was for. */
+static int rival_accept(struct channel *c, struct channel **out)
+{
+	static struct channel other, conn;
+
+	if (rival)
+		return -EAGAIN;
+	other.ops = conn.ops = c->ops;
+	rival = sock_new(&full, 0, &other);
+	if (!rival)
+		rival = sock_new(&full, 1, &other);
+	*out = &conn;
+	return 0;
+}
+
+static int shell_start(struct channel *c, struct proxy_thread *t)
+{
+	(void)c;
+	(void)t;
+	return 0;
+}
+
+static ssize_t shell_io(struct channel *c, const struct iovec *v, int n)
+{
+	(void)c;
+	(void)v;
+	(void)n;
+	return -EAGAIN;
+}
+
+static const struct channel_ops rival_ops = {
+	.name = "rival",
+	.accept = rival_accept,
+	.start = shell_start,
+	.recv = shell_io,
+	.send = shell_io,
+	.close = shell_close,
+};
+
+/* A listener of thread 0 with a connection in its backlog, and a table with one free slot; *fill: one of the others. */
+static struct sock *crowded_listener(struct rig *r, struct sock **fill)
+{
+	static struct slab slab;
+	static struct channel l = { .ops = &rival_ops }, ch = { .ops = &shell_ops };
+	struct sockets_params p = { .max = SOCKETS, .bus = bus, .slab = &slab, .proxy = r->proxy };
+	unsigned i;
+	struct sock *s;
+
+	assert_int_equal(sockets_init(&full, &p), 0);
+	rival = NULL;
+	s = sock_new(&full, 0, &l);
+	s->state = SOCK_LISTENING;
+	s->acceptable = true;
+	sock_publish(s);
+	list_add_tail(&full.t[0].ready, &s->link);
+	for (i = 0; i < SOCKETS - 2; i++) {
+		*fill = sock_new(&full, i < SOCKETS / THREADS, &ch);
+		assert_non_null(*fill);
+	}
+	return s;
+}
+
+static void a_connection_waits_for_a_slot_that_was_lost(void **state)
+{
+	struct rig *r = *state;
+	struct sock *fill, *s = crowded_listener(r, &fill);
+
+	closed = 0;
+	step(r, 0);
+	assert_non_null(rival);
+	assert_int_equal(s->accepted, 0);
+	assert_int_equal(closed, 0);
+	/* Slots are free again, and it is tried again. */
+	sock_unnew(rival);
+	sock_unnew(fill);
+	closed = 0;
+	r->now += 10000000;
+	step(r, 0);
+	step(r, 0);
+	assert_int_equal(s->accepted, 1);
+	assert_int_equal(closed, 0);
+	sockets_fini(&full);
+}
+
+/* A listener that is closed meanwhile takes the connection with it. */
+static void a_connection_in_hand_goes_with_its_listener(void **state)
+{
+	struct rig *r = *state;
+	struct sock *fill, *s = crowded_listener(r, &fill);
+
+	step(r, 0);
+	closed = 0;
+	sock_close(s, 0);
+	assert_int_equal(closed, 2);
+	sockets_fini(&full);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -233,6 +335,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(an_entry_in_hand_is_not_an_empty_queue, rig_up,
 						rig_down),
 		cmocka_unit_test_setup_teardown(an_order_finds_its_slot_used_again, rig_up,
+						rig_down),
+		cmocka_unit_test_setup_teardown(a_connection_waits_for_a_slot_that_was_lost, rig_up,
+						rig_down),
+		cmocka_unit_test_setup_teardown(a_connection_in_hand_goes_with_its_listener, rig_up,
 						rig_down),
 	};
 

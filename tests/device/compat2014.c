@@ -22,6 +22,8 @@ GPUNET_2014_KERNEL(alone, struct sockaddr_in *, uchar *, int *);
 GPUNET_2014_KERNEL(forever, struct sockaddr_in *, int *);
 
 __device__ void tell(int *out, int n);
+__device__ int fill(int sock, uchar *buf, int *res);
+__device__ void polls(struct gpollfd *fds, int *res);
 __device__ int send_all(int sock, uchar *buf, int size);
 __device__ int recv_all(int sock, uchar *buf, int size);
 
@@ -221,12 +223,48 @@ enum {
 	MODES
 };
 
+/* Sends until the socket, which then does not block, takes no more; how much. */
+__device__ int fill(int sock, uchar *buf, int *res)
+{
+	int n, sent = 0;
+
+	gsetsock_block(sock, 0);
+	res[NB_BLOCKS] = ggetsock_block(sock);
+	res[NB_RECV] = grecv(sock, buf, BUF);
+	while ((n = gsend(sock, buf, BUF)) > 0) /* the host does not read */
+		sent += n;
+	res[NB_FULL] = n;
+	res[NB_SENT] = sent;
+	gsetsock_block(sock, 1);
+	res[NB_BLOCKS_AGAIN] = ggetsock_block(sock);
+	res[NB_RECV_NB] = grecv_nb(sock, buf, BUF);
+	return sent;
+}
+
+/* fds: a listener without connections, a socket with 200 bytes or soon, none. */
+__device__ void polls(struct gpollfd *fds, int *res)
+{
+	int all;
+
+	do { /* POLLOUT may come first */
+		res[POLL_BOTH] = gpoll(&fds[1], 1, 0);
+		__syncthreads();
+		all = (fds[1].revents & POLLIN) && fds[1].rbytes == 200 &&
+		      (fds[1].revents & POLLOUT);
+		__syncthreads();
+	} while (!all);
+	res[POLL_RBYTES] = (int)fds[1].rbytes;
+	res[POLL_WBYTES] = (int)fds[1].wbytes;
+	res[POLL_IDLE] = gpoll(fds, 1, 1000000);
+	res[POLL_BAD] = gpoll(fds, 3, 0) == 2 ? fds[2].revents : -1;
+}
+
 /* out[i]: result number i; the host speaks when it is told to. */
 __global__ void modes(struct sockaddr_in *addr, uchar *buf, int *out)
 {
 	__shared__ struct gpollfd fds[3];
-	__shared__ int listener, sent;
-	int sock, res[MODES], i;
+	__shared__ int listener;
+	int sock, sent, res[MODES], i;
 
 	BEGIN_SINGLE_THREAD_PART
 	{
@@ -247,29 +285,7 @@ __global__ void modes(struct sockaddr_in *addr, uchar *buf, int *out)
 		__nanosleep(10000);
 	}
 
-	gsetsock_block(sock, 0);
-	res[NB_BLOCKS] = ggetsock_block(sock);
-	res[NB_RECV] = grecv(sock, buf, BUF);
-	BEGIN_SINGLE_THREAD_PART
-	{
-		sent = 0;
-	}
-	END_SINGLE_THREAD_PART;
-	for (;;) { /* the host does not read */
-		i = gsend(sock, buf, BUF);
-		if (i < 0)
-			break;
-		BEGIN_SINGLE_THREAD_PART
-		{
-			sent += i;
-		}
-		END_SINGLE_THREAD_PART;
-	}
-	res[NB_FULL] = i;
-	res[NB_SENT] = sent;
-	gsetsock_block(sock, 1);
-	res[NB_BLOCKS_AGAIN] = ggetsock_block(sock);
-	res[NB_RECV_NB] = grecv_nb(sock, buf, BUF);
+	sent = fill(sock, buf, res);
 
 	BEGIN_SINGLE_THREAD_PART
 	{
@@ -281,16 +297,7 @@ __global__ void modes(struct sockaddr_in *addr, uchar *buf, int *out)
 		tell(out, 2); /* the host reads it all and sends 200 bytes */
 	}
 	END_SINGLE_THREAD_PART;
-	do { /* POLLOUT may come first */
-		res[POLL_BOTH] = gpoll(&fds[1], 1, 0);
-		__syncthreads();
-		i = (fds[1].revents & POLLIN) && fds[1].rbytes == 200 && (fds[1].revents & POLLOUT);
-		__syncthreads();
-	} while (!i);
-	res[POLL_RBYTES] = (int)fds[1].rbytes;
-	res[POLL_WBYTES] = (int)fds[1].wbytes;
-	res[POLL_IDLE] = gpoll(fds, 1, 1000000);
-	res[POLL_BAD] = gpoll(fds, 3, 0) == 2 ? fds[2].revents : -1;
+	polls(fds, res);
 	res[RECVED] = recv_all(sock, buf, 200);
 
 	BEGIN_SINGLE_THREAD_PART

@@ -50,14 +50,6 @@ static void op_tx(struct proxy_thread *t, const struct proxy_entry *e, void *ctx
 		stream_tail(&s->st, e->pos);
 }
 
-static void op_cancel(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
-{
-	struct sock *s = sock_find(t, ctx, e->fd);
-
-	if (s)
-		sock_cancel(s);
-}
-
 /* Copies a command's address out of memory that a kernel may go on writing: its length, or -EINVAL. */
 static int take_addr(struct proxy_thread *t, const struct proxy_entry *e,
 		     struct sockaddr_storage *a)
@@ -79,25 +71,20 @@ static int bind_to(struct proxy_thread *t, const struct proxy_entry *e, struct s
 	return n < 0 ? n : s->ch->ops->bind(s->ch, (struct sockaddr *)&a, (socklen_t)n);
 }
 
-/* Answers itself, later. */
-static void op_connect(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
+static int connect_to(struct proxy_thread *t, const struct proxy_entry *e, struct sock *s)
 {
-	struct sock *s = sock_find(t, ctx, e->fd);
 	struct sockaddr_storage a;
-	int n = take_addr(t, e, &a), rc = n < 0 ? n : 0;
+	int n = take_addr(t, e, &a);
 
-	if (!s || s->cancelled)
-		rc = -EBADF;
-	else if (s->state == SOCK_CONNECTING)
-		rc = -EALREADY;
-	else if (s->state != SOCK_NEW)
-		rc = -EISCONN;
-	else if (!rc && a.ss_family == AF_UNSPEC)
-		rc = -EAFNOSUPPORT; /* for the system a word to part from a peer, and so a success */
-	if (rc)
-		reply(t, e, rc);
-	else
-		sock_connect(s, e->call, e->tag, (struct sockaddr *)&a, (socklen_t)n);
+	if (n < 0)
+		return n;
+	if (s->state == SOCK_CONNECTING)
+		return -EALREADY;
+	if (s->state != SOCK_NEW)
+		return -EISCONN;
+	if (a.ss_family == AF_UNSPEC)
+		return -EAFNOSUPPORT; /* for the system a word to part from a peer, and so a success */
+	return sock_connect(s, (struct sockaddr *)&a, (socklen_t)n, e->b & 1);
 }
 
 static int64_t name_of(struct proxy_thread *t, const struct proxy_entry *e, struct sock *s)
@@ -138,6 +125,8 @@ static int64_t run_command(struct proxy_thread *t, const struct proxy_entry *e, 
 	switch (e->op) {
 	case GNET_OP_BIND:
 		return bind_to(t, e, s);
+	case GNET_OP_CONNECT:
+		return connect_to(t, e, s);
 	case GNET_OP_LISTEN:
 		return sock_listen(s, e->b > INT32_MAX ? INT32_MAX : (int)e->b);
 	case GNET_OP_SHUTDOWN:
@@ -172,18 +161,17 @@ static void op_close(struct proxy_thread *t, const struct proxy_entry *e, void *
 
 void sock_register_ops(struct sockets *all)
 {
-	static const unsigned commands[] = { GNET_OP_BIND,        GNET_OP_LISTEN,
-					     GNET_OP_SHUTDOWN,    GNET_OP_TX_ATTACH,
-					     GNET_OP_SETOPT,      GNET_OP_GETOPT,
-					     GNET_OP_GETSOCKNAME, GNET_OP_GETPEERNAME };
+	static const unsigned commands[] = { GNET_OP_BIND,       GNET_OP_CONNECT,
+					     GNET_OP_LISTEN,     GNET_OP_SHUTDOWN,
+					     GNET_OP_TX_ATTACH,  GNET_OP_SETOPT,
+					     GNET_OP_GETOPT,     GNET_OP_GETSOCKNAME,
+					     GNET_OP_GETPEERNAME };
 	struct proxy *p = all->p.proxy;
 	unsigned i;
 
 	proxy_on_op(p, GNET_OP_SOCKET, op_socket, all);
 	proxy_on_op(p, GNET_OP_SEND, op_send, all);
 	proxy_on_op(p, GNET_OP_TX, op_tx, all);
-	proxy_on_op(p, GNET_OP_CANCEL, op_cancel, all);
-	proxy_on_op(p, GNET_OP_CONNECT, op_connect, all);
 	proxy_on_op(p, GNET_OP_CLOSE, op_close, all);
 	for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		proxy_on_op(p, commands[i], op_command, all);

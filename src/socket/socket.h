@@ -28,16 +28,14 @@ struct sock {
 	uint32_t slot;
 	unsigned gen;
 	enum sock_state state;
-	bool started;   /* the channel tells of events */
-	bool cancelled; /* the kernel closes: no connect any more */
+	bool started; /* the channel tells of events */
 
 	/* SO_LINGER */
 	bool linger;
 	unsigned linger_s;
 	bool close_waits; /* `call` is answered when the stream is gone */
 
-	/* connecting, or closing */
-	unsigned call, tag;
+	unsigned call, tag;           /* of the close that waits */
 	struct sockaddr_storage addr; /* a UNIX listener's backlog is full: to be tried again */
 	socklen_t addr_len;
 
@@ -116,10 +114,10 @@ int sock_fd(const struct sock *s);
 /* ---- state.c ---- */
 
 int sock_listen(struct sock *s, int backlog);
-/* Answers the call when the result is known. */
-void sock_connect(struct sock *s, unsigned call, unsigned tag, const struct sockaddr *a,
-		  socklen_t n);
-void sock_cancel(struct sock *s);
+/* 0, an error, or -EINPROGRESS: then the line will tell. `patient`: waits while a UNIX listener's backlog is full. */
+int sock_connect(struct sock *s, const struct sockaddr *a, socklen_t n, bool patient);
+/* Once more to the address that it was given. */
+void sock_connect_again(struct sock *s);
 /* claimed: connections that kernels took from a listener. */
 void sock_close(struct sock *s, uint64_t claimed);
 /* A kernel's gclose: answers the call, at once or when the linger time that it set is over. */

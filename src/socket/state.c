@@ -20,16 +20,23 @@ static int start(struct sock *s)
 	return rc;
 }
 
-static void answer_connect(struct sock *s, int rc)
+static void connected(struct sock *s)
 {
-	if (rc) {
-		s->state = SOCK_NEW;
-	} else {
-		s->state = SOCK_CONNECTED;
-		stream_connected(&s->st, s->ch);
-		stream_event(&s->st, CHANNEL_IN | CHANNEL_OUT);
+	s->state = SOCK_CONNECTED;
+	stream_is_connected(&s->st);
+	stream_connected(&s->st, s->ch);
+	stream_event(&s->st, CHANNEL_IN | CHANNEL_OUT);
+}
+
+/* The end of a connect that was under way. */
+static void end_connect(struct sock *s, int rc)
+{
+	if (!rc) {
+		connected(s);
+		return;
 	}
-	proxy_reply(s->st.set->t, s->call, s->tag, rc);
+	s->state = SOCK_NEW;
+	stream_not_connected(&s->st, -rc);
 }
 
 static void on_event(struct channel *c, unsigned events)
@@ -47,7 +54,7 @@ static void on_event(struct channel *c, unsigned events)
 		rc = c->ops->connect_result(c);
 		if (rc == -EINPROGRESS)
 			return;
-		answer_connect(s, rc);
+		end_connect(s, rc);
 		if (!rc)
 			stream_event(&s->st, events);
 	}
@@ -70,42 +77,50 @@ int sock_listen(struct sock *s, int backlog)
 	return 0;
 }
 
-void sock_connect(struct sock *s, unsigned call, unsigned tag, const struct sockaddr *a,
-		  socklen_t n)
+/* One attempt: 0, -EINPROGRESS, or an error. */
+static int attempt(struct sock *s, const struct sockaddr *a, socklen_t n)
+{
+	int rc = s->ch->ops->connect(s->ch, a, n), err;
+
+	if (rc && rc != -EINPROGRESS)
+		return rc;
+	err = start(s);
+	return err ? err : rc;
+}
+
+int sock_connect(struct sock *s, const struct sockaddr *a, socklen_t n, bool patient)
 {
 	int rc;
 
-	s->call = call;
-	s->tag = tag;
-	s->state = SOCK_CONNECTING;
-	rc = s->ch->ops->connect(s->ch, a, n);
-	if (rc == -EAGAIN && a->sa_family == AF_UNIX) {
+	s->addr_len = 0;
+	rc = attempt(s, a, n);
+	if (rc == -EAGAIN && a->sa_family == AF_UNIX && patient) {
 		/* The listener's backlog is full; nobody tells when it is not. */
-		if (a != (struct sockaddr *)&s->addr)
-			memcpy(&s->addr, a, n);
+		memcpy(&s->addr, a, n);
 		s->addr_len = n;
+		sock_retry(s, proxy_now(s->st.set->t));
+		rc = -EINPROGRESS;
+	}
+	if (rc == -EINPROGRESS) {
+		s->state = SOCK_CONNECTING;
+		stream_connecting(&s->st);
+	} else if (!rc) {
+		connected(s);
+	}
+	return rc;
+}
+
+void sock_connect_again(struct sock *s)
+{
+	int rc = attempt(s, (struct sockaddr *)&s->addr, s->addr_len);
+
+	if (rc == -EAGAIN) {
 		sock_retry(s, proxy_now(s->st.set->t));
 		return;
 	}
 	s->addr_len = 0;
-	if (!rc || rc == -EINPROGRESS) {
-		int err = start(s);
-
-		if (err)
-			rc = err;
-	}
 	if (rc != -EINPROGRESS)
-		answer_connect(s, rc);
-}
-
-void sock_cancel(struct sock *s)
-{
-	s->cancelled = true;
-	if (s->state != SOCK_CONNECTING)
-		return;
-	list_del(&s->link);
-	s->addr_len = 0;
-	answer_connect(s, -EBADF);
+		end_connect(s, rc);
 }
 
 void sock_close(struct sock *s, uint64_t claimed)
@@ -113,8 +128,6 @@ void sock_close(struct sock *s, uint64_t claimed)
 	enum sock_state was = s->state;
 
 	list_del(&s->link);
-	if (was == SOCK_CONNECTING)
-		proxy_reply(s->st.set->t, s->call, s->tag, -EBADF);
 	s->state = SOCK_CLOSED;
 	sock_drop_in_hand(s);
 	if (was == SOCK_LISTENING)

@@ -66,7 +66,7 @@ struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch)
 	s->gen = gen;
 	s->ch = ch;
 	s->state = SOCK_NEW;
-	s->started = s->cancelled = s->acceptable = s->complained = false;
+	s->started = s->acceptable = s->complained = false;
 	s->linger = s->close_waits = false;
 	s->linger_s = 0;
 	s->accepted = 0;
@@ -192,8 +192,7 @@ static void run_retries(struct sock_thread *t, uint64_t now, uint64_t *next)
 			if (s->state == SOCK_LISTENING)
 				list_add_tail(&t->ready, &s->link);
 			else if (s->state == SOCK_CONNECTING)
-				sock_connect(s, s->call, s->tag, (struct sockaddr *)&s->addr,
-					     s->addr_len);
+				sock_connect_again(s);
 		}
 	}
 	if (!list_empty(&t->retry) && t->retry_at < *next)

@@ -18,6 +18,9 @@ void stream_cool(struct stream *s);
 unsigned stream_rx_step(struct stream *s);
 unsigned stream_tx_step(struct stream *s);
 
+/* Stores what was sent, and the last error, for the kernel to see (T4, E1). */
+void stream_publish_txw(struct stream *s);
+
 /* The channel failed: both directions end. */
 void stream_fail(struct stream *s, int err);
 void stream_rx_release(struct stream *s);

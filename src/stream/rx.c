@@ -49,7 +49,7 @@ static void publish_inline(struct stream *s, const uint8_t *data, unsigned n)
 			memcpy(&v, data + (size_t)(i - 1) * GNET_CELL_DATA, GNET_CELL_DATA);
 		put_cell(s, i, v << 8 | s->tag_inline);
 	}
-	put_cell0(s, cell0(0, n, s->rx_tail, s->tag_inline));
+	put_cell0(s, cell0(s->flags, n, s->rx_tail, s->tag_inline));
 }
 
 /* R2: the bytes up to rx_tail are in the ring. */
@@ -60,13 +60,36 @@ static void publish_ring(struct stream *s)
 	put_cell(s, 1,
 		 (s->rx_tail & 0xffffff) << GNET_LINE_TAIL24_SHIFT |
 			 (uint64_t)(uint32_t)s->rx_seg << GNET_LINE_SEG_SHIFT | s->tag_ring);
-	put_cell0(s, cell0(0, 0, s->rx_tail, s->tag_ring));
+	put_cell0(s, cell0(s->flags, 0, s->rx_tail, s->tag_ring));
 }
 
 /* R3 */
 static void publish_flags(struct stream *s, uint64_t flags)
 {
-	put_cell0(s, s->cell0 | flags << GNET_LINE_FLAGS_SHIFT);
+	const uint64_t all = UINT64_C(0xff) << GNET_LINE_FLAGS_SHIFT;
+
+	s->flags = flags;
+	put_cell0(s, (s->cell0 & ~all) | flags << GNET_LINE_FLAGS_SHIFT);
+}
+
+void stream_connecting(struct stream *s)
+{
+	s->err = 0;
+	stream_publish_txw(s);
+	publish_flags(s, GNET_LINE_CONNECTING);
+}
+
+void stream_not_connected(struct stream *s, int err)
+{
+	s->err = err > 255 ? EIO : err;
+	s->errs++;
+	stream_publish_txw(s);
+	publish_flags(s, GNET_LINE_ERR);
+}
+
+void stream_is_connected(struct stream *s)
+{
+	publish_flags(s, GNET_LINE_CONNECTED);
 }
 
 /* ---- segments --------------------------------------------------------------------------------------------------------- */
@@ -141,7 +164,7 @@ static void finish(struct stream *s, int err)
 	if (err)
 		stream_fail(s, err);
 	/* That the peer takes no more is the senders' error: here the stream ended in good order. */
-	publish_flags(s, s->err && s->err != EPIPE ? GNET_LINE_ERR : GNET_LINE_EOF);
+	publish_flags(s, s->flags | (s->err && s->err != EPIPE ? GNET_LINE_ERR : GNET_LINE_EOF));
 }
 
 /* What a receive gave, other than bytes. */

@@ -47,6 +47,7 @@ struct stream {
 	uint64_t rx_tail; /* published */
 	uint64_t rx_seen; /* the kernel's head when the stream began to wait */
 	uint64_t cell0;   /* as published */
+	uint64_t flags;   /* GNET_LINE_*, in every cell 0 */
 	int rx_seg;       /* -1: none */
 	uint8_t tag_inline, tag_ring;
 	bool readable; /* recv may have something */
@@ -85,6 +86,12 @@ bool stream_set_has_room(const struct stream_set *set);
 /* Before the descriptor is given out; from any thread. Resets the shared record. */
 void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus *bus,
 		 void (*gone)(struct stream *));
+/* A connect is under way: the line says so, and no error of an earlier one is left. */
+void stream_connecting(struct stream *s);
+/* It has failed; there may be another. */
+void stream_not_connected(struct stream *s, int err);
+/* It has succeeded: the line says so. */
+void stream_is_connected(struct stream *s);
 /* The channel is connected: bytes may flow. */
 void stream_connected(struct stream *s, struct channel *ch);
 /* The channel told of events (channel.h). */

@@ -19,7 +19,7 @@ static uint8_t *tx_buf(const struct stream *s)
 }
 
 /* T4 */
-static void publish_txw(struct stream *s)
+void stream_publish_txw(struct stream *s)
 {
 	uint64_t v = (s->tx_head & GNET_TXW_POS_MASK) |
 		     (uint64_t)(unsigned)s->err << GNET_TXW_ERR_SHIFT |
@@ -92,7 +92,7 @@ void stream_fail(struct stream *s, int err)
 	s->tx_dead = true;
 	/* Bytes that arrived before the error are the reader's: read on to the end. */
 	s->readable = true;
-	publish_txw(s);
+	stream_publish_txw(s);
 	count_unsent(s);
 	stream_run(s);
 }
@@ -200,7 +200,7 @@ static unsigned send_some(struct stream *s)
 		return 1;
 	}
 	s->tx_head += (uint64_t)rc;
-	publish_txw(s);
+	stream_publish_txw(s);
 	if (s->closing && !s->linger_in_all)
 		linger(s); /* the time counts from the last progress */
 	atomic_fetch_add_explicit(&s->set->bytes_out, (uint64_t)rc, memory_order_relaxed);

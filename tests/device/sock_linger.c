@@ -7,7 +7,7 @@
 
 #define SECONDS 1
 
-enum { STEP, AT };
+enum { STEP, AT, READY };
 
 /* What the connections do, one after the other. */
 enum { RESET, RESET_UNSENT, WAIT, GIVE_UP, PLAIN, SCENES };
@@ -68,6 +68,7 @@ GNET_DEV int scenes(struct test_args *a, struct test_report *r, uint8_t *buf)
 
 	K_GET(r, listener, test_k_listen(a->net, a->want, a->where, 5));
 	K_EQ(r, opt_linger(a->net, listener, 1, 0), 0);
+	test_k_set(&a->word[READY], 1);
 	for (uint64_t i = 0; i < SCENES; i++) {
 		K_GET(r, fd, gaccept(a->net, listener, NULL, NULL));
 		K_CALL(scene(a, r, fd, buf, i));
@@ -119,7 +120,7 @@ static void run(gpunet_t *g, enum test_kind kind, unsigned threads)
 	int fd;
 
 	TEST_LAUNCH(g, linger_kernel, a, 1, threads);
-	test_addr_wait(a.where, a.report);
+	test_word_wait(&a.word[READY], 1, a.report);
 	for (uint64_t i = 0; i < SCENES; i++) {
 		fd = test_connect(a.where);
 		talk(&a, kind, fd, i);

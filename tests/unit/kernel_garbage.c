@@ -199,7 +199,7 @@ static void scribble(gnet_t *n, int fd, int wild)
 	static const uint8_t ops[] = { GNET_OP_SEND,        GNET_OP_SEND,      GNET_OP_TX,
 				       GNET_OP_TX,          GNET_OP_BIND,      GNET_OP_LISTEN,
 				       GNET_OP_CONNECT,     GNET_OP_TX_ATTACH, GNET_OP_GETPEERNAME,
-				       GNET_OP_GETSOCKNAME, GNET_OP_SHUTDOWN,  GNET_OP_CANCEL,
+				       GNET_OP_GETSOCKNAME, GNET_OP_SHUTDOWN,  GNET_OP_SETOPT,
 				       GNET_OP_SOCKET,      GNET_OP_CLOSE,     GNET_OP_NOP };
 	struct gnet_sock_bus *bus = &n->bus[GNET_FD_SLOT(fd) % SOCKETS];
 	uint64_t op = ops[draw() % (wild ? sizeof(ops) : 10)], pos = 0, c1, b = number();

@@ -15,7 +15,8 @@
  *   -EPROTO    these headers and the library that opened the network differ in version (gsocket)
  *
  * Blocking calls wait without a time limit unless SO_RCVTIMEO or SO_SNDTIMEO sets one: then -ETIMEDOUT. A blocking call holds
- * its direction of the socket to its end, so that its bytes stay together; with MSG_DONTWAIT a held direction is -EAGAIN.
+ * its direction of the socket to its end, so that its bytes stay together; with MSG_DONTWAIT, or on a non-blocking socket,
+ * a held direction is -EAGAIN.
  *
  * Addresses are the system's: struct sockaddr_in, sockaddr_in6, sockaddr_un, in memory that the kernel can read and write;
  * lengths and values as in POSIX. Flags and families are the system's constants, repeated below as GNET_* for kernels
@@ -29,7 +30,8 @@
 #include <gpunet/dev/device.h>
 #include <gpunet/dev/order.h>
 
-/* Makes a socket. domain AF_INET, AF_INET6 or AF_UNIX; type SOCK_STREAM; protocol 0.
+/* Makes a socket. domain AF_INET, AF_INET6 or AF_UNIX; type SOCK_STREAM, with SOCK_NONBLOCK or not (SOCK_CLOEXEC is always in
+ * force); protocol 0.
  * -EAFNOSUPPORT, -EPROTONOSUPPORT, -ESOCKTNOSUPPORT; -EMFILE: the process's or the network's (option max_sockets) limit. */
 GNET_DEV int gsocket(gnet_t *net, int domain, int type, int protocol);
 
@@ -46,11 +48,16 @@ GNET_DEV int glisten(gnet_t *net, int fd, int backlog);
  * on waiting; the host's log says so. */
 GNET_DEV int gaccept(gnet_t *net, int fd, void *addr, uint32_t *len);
 
-/* gaccept with flags: MSG_DONTWAIT: -EAGAIN if no connection is there. */
+/* gaccept with flags: MSG_DONTWAIT: -EAGAIN if no connection is there; SOCK_NONBLOCK: the new socket is non-blocking (otherwise
+ * it blocks, whatever the listener does). */
 GNET_DEV int gaccept4(gnet_t *net, int fd, void *addr, uint32_t *len, int flags);
 
-/* Connects and waits for the result. -ECONNREFUSED, -ETIMEDOUT, -EHOSTUNREACH, -ENETUNREACH, -EISCONN, -ENOENT,
- * -EALREADY (another block's gconnect is under way), ... as connect(2). */
+/*
+ * Connects and waits for the result. -ECONNREFUSED, -ETIMEDOUT, -EHOSTUNREACH, -ENETUNREACH, -EISCONN, -ENOENT,
+ * -EALREADY (a connect is under way), ... as connect(2). A non-blocking socket: -EINPROGRESS; so does SO_SNDTIMEO with -ETIMEDOUT:
+ * the connect goes on, gpoll tells its end (POLLOUT), SO_ERROR its result, and sends and receives find it by themselves
+ * (until then -EAGAIN, or they wait). A UNIX listener with a full backlog: -EAGAIN on a non-blocking socket.
+ */
 GNET_DEV int gconnect(gnet_t *net, int fd, const void *addr, uint32_t len);
 
 /* Sends `len` bytes and returns `len`, or fewer if an error or shutdown came in between, or with MSG_DONTWAIT fewer if
@@ -87,6 +94,10 @@ GNET_DEV int gshutdown(gnet_t *net, int fd, int how);
 /* Other calls that wait on the descriptor end with -EBADF. Bytes that were sent go on to the peer for the option
  * linger_ms. The descriptor is gone when gclose returns, whatever it returns. */
 GNET_DEV int gclose(gnet_t *net, int fd);
+
+/* F_GETFL: O_RDWR, and O_NONBLOCK if it is set. F_SETFL: sets or clears O_NONBLOCK, for all users of the socket, from their next
+ * call on; other flags in `arg` are ignored. -EINVAL: another command. Costs no command to the host. */
+GNET_DEV int gfcntl(gnet_t *net, int fd, int cmd, int arg);
 
 /*
  * Options, as in setsockopt(2) and getsockopt(2), by the system's constants and values. Those with a meaning of their own here:

@@ -38,13 +38,14 @@ enum gnet_op {
 	GNET_OP_TX = 2,   /* cell 1: the send ring's tail is now this position */
 	/* Commands: cell 1 = call 16 | call tag 16 | a 24, cell 2 = b 56; answered in gnet_call.reply. */
 	GNET_OP_FIRST_COMMAND = 16,
-	GNET_OP_SOCKET = 16,   /* a: domain 8 | type 8 | protocol 8; reply: fd */
-	GNET_OP_BIND = 17,     /* a: address length; arg: address */
-	GNET_OP_LISTEN = 18,   /* b: backlog */
-	GNET_OP_CONNECT = 19,  /* a: address length; arg: address; reply when connected or failed */
-	GNET_OP_SHUTDOWN = 20, /* a: SHUT_RD, SHUT_WR, SHUT_RDWR */
-	GNET_OP_CLOSE = 21,    /* b: listeners: connections claimed so far */
-	GNET_OP_CANCEL = 22,   /* ends a pending CONNECT of this fd with -EBADF */
+	GNET_OP_SOCKET = 16, /* a: domain 8 | type 8 | protocol 8; reply: fd */
+	GNET_OP_BIND = 17,   /* a: address length; arg: address */
+	GNET_OP_LISTEN = 18, /* b: backlog */
+	GNET_OP_CONNECT =
+		19, /* a: address length; b: 1 if it may wait for a listener's backlog; arg: address; reply: 0,
+				  -EINPROGRESS (the line will tell), or an error */
+	GNET_OP_SHUTDOWN = 20,    /* a: SHUT_RD, SHUT_WR, SHUT_RDWR */
+	GNET_OP_CLOSE = 21,       /* b: listeners: connections claimed so far */
 	GNET_OP_GETSOCKNAME = 23, /* reply: address length; arg: address */
 	GNET_OP_GETPEERNAME = 24,
 	GNET_OP_TX_ATTACH = 25, /* gives the socket a send segment; reply: its number */
@@ -103,8 +104,10 @@ struct gnet_line {
 #define GNET_LINE_SEG_SHIFT 8
 #define GNET_LINE_TAIL24_SHIFT 32
 
-#define GNET_LINE_EOF 1u /* no byte follows tail */
-#define GNET_LINE_ERR 2u /* the socket failed; the errno is in txw */
+#define GNET_LINE_EOF 1u        /* no byte follows tail */
+#define GNET_LINE_ERR 2u        /* the socket failed; the errno is in txw */
+#define GNET_LINE_CONNECTING 4u /* a connect is under way */
+#define GNET_LINE_CONNECTED 8u  /* it has succeeded */
 
 /* Tags of lines with inline bytes are 1..127 in turn, of those without 128..255, so that neither kind can be taken for
  * an older one of the other: see docs/bus.md. */

@@ -45,7 +45,8 @@ struct gnet_sock {
 #define GNET_L_CONNECTED 0x40000u
 #define GNET_L_LISTENING 0x80000u
 #define GNET_L_SHUT_WR 0x100000u
-#define GNET_L_FAILED 0x200000u /* of tx: a call was told of the error that ended the stream */
+#define GNET_L_FAILED 0x200000u   /* of tx: a call was told of the error that ended the stream */
+#define GNET_L_NONBLOCK 0x400000u /* of rx and tx */
 /* Of life, for gpunet/compat/gpunet2014.h. */
 #define GNET_L_2014_NONBLOCK 0x1000000u /* a call that would wait is -EAGAIN */
 #define GNET_L_2014_END 0x2000000u      /* a call was told of the stream's end */

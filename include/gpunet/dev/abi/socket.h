@@ -8,6 +8,14 @@
 #define GNET_AF_INET6 10
 
 #define GNET_SOCK_STREAM 1
+/* Flags of a type, and of gaccept4. */
+#define GNET_SOCK_NONBLOCK 0x800
+#define GNET_SOCK_CLOEXEC 0x80000
+
+#define GNET_F_GETFL 3
+#define GNET_F_SETFL 4
+#define GNET_O_RDWR 2
+#define GNET_O_NONBLOCK 0x800
 
 #define GNET_MSG_PEEK 0x02
 #define GNET_MSG_DONTWAIT 0x40

@@ -22,10 +22,12 @@
 #define GNET__ENOPROTOOPT 92
 #define GNET__EOPNOTSUPP 95
 #define GNET__EAFNOSUPPORT 97
+#define GNET__ECONNABORTED 103
 #define GNET__ENOBUFS 105
 #define GNET__EISCONN 106
 #define GNET__ENOTCONN 107
 #define GNET__ETIMEDOUT 110
+#define GNET__EINPROGRESS 115
 
 /* Turns of a wait on a GPU without and with a short sleep; after both the sleep is long. A turn costs about a bus load. */
 #define GNET__SPIN_BUSY 256u
@@ -248,7 +250,8 @@ GNET_DEV int64_t gnet__call(gnet_t *net, uint32_t q, uint32_t op, int fd, uint64
 }
 
 /* A command that carries an address. */
-GNET_DEV int64_t gnet__call_addr(gnet_t *net, uint32_t op, int fd, const void *addr, uint32_t len)
+GNET_DEV int64_t gnet__call_addr(gnet_t *net, uint32_t op, int fd, const void *addr, uint32_t len,
+				 uint64_t b)
 {
 	int64_t value = 0;
 	uint32_t i;
@@ -261,7 +264,7 @@ GNET_DEV int64_t gnet__call_addr(gnet_t *net, uint32_t op, int fd, const void *a
 		return call;
 	for (i = 0; i < len; i++)
 		net->calls[call].arg[i] = ((const uint8_t *)addr)[i];
-	rc = gnet__call_wait(net, gnet__queue(net, fd), call, op, fd, len, 0, &value);
+	rc = gnet__call_wait(net, gnet__queue(net, fd), call, op, fd, len, b, &value);
 	if (rc)
 		return rc;
 	gnet__call_free(net, call);

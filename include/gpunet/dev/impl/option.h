@@ -136,6 +136,35 @@ GNET_DEV int64_t gnet__get_option(gnet_t *net, int fd, int level, int name, void
 	return rc;
 }
 
+GNET_DEV int64_t gnet__fcntl(gnet_t *net, int fd, int cmd, int arg)
+{
+	struct gnet_sock *sk = gnet__slot(net, fd);
+	int64_t rc = gnet__enter(net, fd);
+
+	if (rc)
+		return rc;
+	if (cmd == GNET_F_GETFL) {
+		rc = GNET_O_RDWR;
+		if (gnet_dev_load(&sk->rx) & GNET_L_NONBLOCK)
+			rc |= GNET_O_NONBLOCK;
+	} else if (cmd != GNET_F_SETFL) {
+		rc = -GNET__EINVAL;
+	} else if (arg & GNET_O_NONBLOCK) {
+		gnet_dev_or(&sk->rx, GNET_L_NONBLOCK);
+		gnet_dev_or(&sk->tx, GNET_L_NONBLOCK);
+	} else {
+		gnet_dev_and(&sk->rx, ~(uint64_t)GNET_L_NONBLOCK);
+		gnet_dev_and(&sk->tx, ~(uint64_t)GNET_L_NONBLOCK);
+	}
+	gnet__leave(sk);
+	return rc;
+}
+
+GNET_DEV int gfcntl(gnet_t *net, int fd, int cmd, int arg)
+{
+	GNET__BY_THREAD_0(gnet__fcntl(net, fd, cmd, arg));
+}
+
 GNET_DEV int gsetsockopt(gnet_t *net, int fd, int level, int name, const void *val, uint32_t len)
 {
 	GNET__BY_THREAD_0(gnet__setsockopt(net, fd, level, name, val, len));

@@ -44,6 +44,18 @@ GNET_DEV short gnet__poll_stream(gnet_t *net, const struct gnet_sock *sk,
 	return r;
 }
 
+/* A socket that kernels do not know as connected. */
+GNET_DEV short gnet__poll_unknown(gnet_t *net, const struct gnet_sock *sk, int fd, uint64_t tx)
+{
+	uint32_t flags = gnet__line_flags(net, fd);
+
+	if (flags & (GNET_LINE_CONNECTED | GNET_LINE_ERR))
+		return gnet__poll_stream(net, sk, &net->bus[GNET_FD_SLOT(fd)], tx);
+	if (flags & GNET_LINE_CONNECTING)
+		return 0;
+	return GNET_POLLOUT | GNET_POLLHUP; /* as Linux has it for a socket without a peer */
+}
+
 /* One descriptor's events, those asked for and those that are always told. */
 GNET_DEV short gnet__poll_one(gnet_t *net, const struct gnet_pollfd *f)
 {
@@ -63,7 +75,7 @@ GNET_DEV short gnet__poll_one(gnet_t *net, const struct gnet_pollfd *f)
 	else if (rx & GNET_L_CONNECTED)
 		r = gnet__poll_stream(net, sk, &net->bus[GNET_FD_SLOT(f->fd)], tx);
 	else
-		r = GNET_POLLOUT | GNET_POLLHUP; /* as Linux has it for a socket without a peer */
+		r = gnet__poll_unknown(net, sk, f->fd, tx);
 	return r & (f->events | always);
 }
 

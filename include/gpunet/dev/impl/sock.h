@@ -65,23 +65,71 @@ GNET_DEV int gnet__limited_spin(gnet_t *net, struct gnet__wait *w)
 	return gnet__spin_until(net, &w->turn, w->until);
 }
 
+/* The flags of a socket's status line; with acquire, for what they speak of. */
+GNET_DEV uint32_t gnet__line_flags(gnet_t *net, int fd)
+{
+	uint64_t c0 = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(fd)].line.cell[0]);
+
+	return (uint32_t)(c0 >> GNET_LINE_FLAGS_SHIFT) & 0xff;
+}
+
+/*
+ * The socket's error, if no call was told of it yet, else `later`. Who is told ends a stream for senders: they need not look
+ * across the bus to find out.
+ */
+GNET_DEV int64_t gnet__sock_error(gnet_t *net, int fd, struct gnet_sock *sk, int64_t later)
+{
+	uint64_t txw, number, seen = gnet_dev_load(&sk->err_seen);
+
+	(void)gnet__line_flags(net, fd); /* R3: the errno was stored before the flag */
+	txw = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(fd)].txw);
+	number = txw >> GNET_TXW_ERRS_SHIFT;
+	while (seen != number) {
+		uint64_t old = gnet_dev_cas(&sk->err_seen, seen, number);
+
+		if (old == seen) {
+			if (gnet_dev_load(&sk->tx) & GNET_L_CONNECTED)
+				gnet_dev_or(&sk->tx, GNET_L_FAILED);
+			return -(int64_t)(txw >> GNET_TXW_ERR_SHIFT & 0xff);
+		}
+		seen = old;
+	}
+	return later;
+}
+
+/* The socket that kernels do not know as connected: 1: it is by now, 0: look again, or why it is not. */
+GNET_DEV int64_t gnet__arrived(gnet_t *net, int fd, struct gnet__wait *w)
+{
+	uint32_t flags = gnet__line_flags(net, fd);
+
+	if (flags & GNET_LINE_CONNECTED)
+		return 1;
+	if (flags & GNET_LINE_CONNECTING)
+		return w->dontwait ? -GNET__EAGAIN : gnet__limited_spin(net, w);
+	if (flags & GNET_LINE_ERR)
+		return gnet__sock_error(net, fd, gnet__slot(net, fd), -GNET__ENOTCONN);
+	return -GNET__ENOTCONN;
+}
+
 /*
  * Takes one side of a socket (&sk->rx or &sk->tx), waiting while another call holds it unless w->dontwait. `state`:
- * GNET_L_CONNECTED or GNET_L_LISTENING, which the side must have. 0 and w->word; or -EBADF, -EAGAIN, why the wait ended, or
- * `wrong` for another state. The first guess, a free side, is right for most calls and then costs one atomic.
+ * GNET_L_CONNECTED or GNET_L_LISTENING, which the side must have; a connect that has ended since is noted. 0 and w->word;
+ * or -EBADF, -EAGAIN, why the wait ended, or `wrong` for another state. The first guess, a free side, is right for most calls and then costs one atomic.
  */
 GNET_DEV int gnet__take(gnet_t *net, int fd, uint64_t *side, uint64_t state, int wrong,
 			struct gnet__wait *w)
 {
-	uint64_t guess = (uint64_t)GNET_FD_GEN(fd) << GNET_L_GEN_SHIFT | state;
+	uint64_t guess = (uint64_t)GNET_FD_GEN(fd) << GNET_L_GEN_SHIFT | state, also = 0;
 
 	for (;;) {
-		uint64_t old = gnet_dev_cas_acquire(side, guess, guess | GNET_L_HELD);
+		uint64_t old = gnet_dev_cas_acquire(side, guess, guess | GNET_L_HELD | also);
 
 		if (old == guess) {
-			w->word = old;
+			w->word = old | also;
 			return 0;
 		}
+		if (old & GNET_L_NONBLOCK)
+			w->dontwait = 1;
 		while (old & GNET_L_HELD && gnet__alive(old, fd)) {
 			int rc = w->dontwait ? -GNET__EAGAIN : gnet__limited_spin(net, w);
 
@@ -91,9 +139,14 @@ GNET_DEV int gnet__take(gnet_t *net, int fd, uint64_t *side, uint64_t state, int
 		}
 		if (!gnet__alive(old, fd))
 			return -GNET__EBADF;
-		if ((old & state) != state)
-			return wrong;
-		guess = old;
+		if ((old & state) != state) {
+			int64_t rc = state == GNET_L_CONNECTED ? gnet__arrived(net, fd, w) : wrong;
+
+			if (rc < 0)
+				return (int)rc;
+			also = rc ? state : 0;
+		}
+		guess = also ? old : old | state; /* never takes a side without the state */
 	}
 }
 
@@ -158,31 +211,6 @@ GNET_DEV void gnet__sock_init(gnet_t *net, int fd, uint64_t state)
 	gnet_dev_store_release(&sk->rx, gen | state);
 	gnet_dev_store_release(&sk->tx, gen | state);
 	gnet_dev_store_release(&sk->life, gen);
-}
-
-/*
- * The socket's error, if no call was told of it yet, else `later`. Who is told ends the stream for senders: they need not look
- * across the bus to find out.
- */
-GNET_DEV int64_t gnet__sock_error(gnet_t *net, int fd, struct gnet_sock *sk, int64_t later)
-{
-	struct gnet_sock_bus *bus = &net->bus[GNET_FD_SLOT(fd)];
-	uint64_t txw, number, seen = gnet_dev_load(&sk->err_seen);
-
-	(void)gnet_sys_load_acquire(
-		&bus->line.cell[0]); /* R3: the errno was stored before the flag */
-	txw = gnet_sys_load_acquire(&bus->txw);
-	number = txw >> GNET_TXW_ERRS_SHIFT;
-	while (seen != number) {
-		uint64_t old = gnet_dev_cas(&sk->err_seen, seen, number);
-
-		if (old == seen) {
-			gnet_dev_or(&sk->tx, GNET_L_FAILED);
-			return -(int64_t)(txw >> GNET_TXW_ERR_SHIFT & 0xff);
-		}
-		seen = old;
-	}
-	return later;
 }
 
 #endif

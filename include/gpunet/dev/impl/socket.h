@@ -27,6 +27,7 @@ GNET_DEV int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
 {
 	uint32_t q =
 		(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)) % net->n_queues;
+	uint64_t nonblock = type & GNET_SOCK_NONBLOCK ? GNET_L_NONBLOCK : 0;
 	int64_t fd = 0;
 	uint32_t i;
 
@@ -35,6 +36,7 @@ GNET_DEV int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
 		return -GNET__EPROTO;
 	if (domain & ~0xff)
 		return -GNET__EAFNOSUPPORT;
+	type &= ~(GNET_SOCK_NONBLOCK | GNET_SOCK_CLOEXEC);
 	if ((type | protocol) & ~0xff)
 		return -GNET__EINVAL;
 	/* Each proxy thread has its share of the slots: the limit is reached when all are used. */
@@ -45,23 +47,56 @@ GNET_DEV int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
 			break;
 	}
 	if (fd >= 0)
-		gnet__sock_init(net, (int)fd, 0);
+		gnet__sock_init(net, (int)fd, nonblock);
 	return fd;
 }
 
-/* A command with an address; on success both sides get `state`. */
-GNET_DEV int64_t gnet__name_command(gnet_t *net, uint32_t op, int fd, const void *addr,
-				    uint32_t len, uint64_t state)
+GNET_DEV int64_t gnet__bind(gnet_t *net, int fd, const void *addr, uint32_t len)
 {
-	struct gnet_sock *sk = gnet__slot(net, fd);
 	int64_t rc = gnet__enter(net, fd);
 
 	if (rc)
 		return rc;
-	rc = gnet__call_addr(net, op, fd, addr, len);
-	if (!rc && state) {
-		gnet_dev_or(&sk->rx, state);
-		gnet_dev_or(&sk->tx, state);
+	rc = gnet__call_addr(net, GNET_OP_BIND, fd, addr, len, 0);
+	gnet__leave(gnet__slot(net, fd));
+	return rc;
+}
+
+/* Waits for the end of a connect that is under way. */
+GNET_DEV int64_t gnet__connect_wait(gnet_t *net, int fd, struct gnet_sock *sk, struct gnet__wait *w)
+{
+	for (;;) {
+		uint32_t flags = gnet__line_flags(net, fd);
+		int rc;
+
+		if (flags & GNET_LINE_CONNECTED)
+			return 0;
+		if (!(flags & GNET_LINE_CONNECTING)) /* -ECONNABORTED: another call was told why */
+			return gnet__sock_error(net, fd, sk, -GNET__ECONNABORTED);
+		rc = gnet__side_spin(net, &sk->tx, w);
+		if (rc)
+			return rc;
+	}
+}
+
+GNET_DEV int64_t gnet__connect(gnet_t *net, int fd, const void *addr, uint32_t len)
+{
+	struct gnet_sock *sk = gnet__slot(net, fd);
+	int64_t rc = gnet__enter(net, fd);
+	struct gnet__wait w;
+
+	if (rc)
+		return rc;
+	gnet__wait_begin(&w, &sk->snd_limit, 0);
+	w.dontwait = !!(gnet_dev_load(&sk->tx) & GNET_L_NONBLOCK);
+	rc = gnet__sock_error(net, fd, sk, 0); /* of an attempt before, that nobody was told of */
+	if (!rc)
+		rc = gnet__call_addr(net, GNET_OP_CONNECT, fd, addr, len, !w.dontwait);
+	if (rc == -GNET__EINPROGRESS && !w.dontwait)
+		rc = gnet__connect_wait(net, fd, sk, &w);
+	if (!rc) {
+		gnet_dev_or(&sk->rx, GNET_L_CONNECTED);
+		gnet_dev_or(&sk->tx, GNET_L_CONNECTED);
 	}
 	gnet__leave(sk);
 	return rc;
@@ -83,7 +118,8 @@ GNET_DEV int64_t gnet__listen(gnet_t *net, int fd, int backlog)
 }
 
 /* Claims the next connection of a listener whose receive side is held. */
-GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, struct gnet__wait *w)
+GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, struct gnet__wait *w,
+				   uint64_t also)
 {
 	struct gnet_sock_bus *bus = &net->bus[GNET_FD_SLOT(fd)];
 	uint64_t p = sk->rx_head;
@@ -96,7 +132,7 @@ GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, st
 			sk->rx_head = p + 1;
 			gnet_sys_store_release(&bus->head, p + 1);
 			gnet__kick(net, gnet__queue(net, fd) | GNET_KICK_ROOM);
-			gnet__sock_init(net, (int)(c >> 8), GNET_L_CONNECTED);
+			gnet__sock_init(net, (int)(c >> 8), GNET_L_CONNECTED | also);
 			return (int64_t)(c >> 8);
 		}
 		if (w->dontwait)
@@ -113,7 +149,8 @@ GNET_DEV int64_t gnet__accept(gnet_t *net, int fd, void *addr, uint32_t *len, in
 	struct gnet__wait w;
 	int64_t conn;
 
-	if (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL))
+	if (flags &
+	    ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL | GNET_SOCK_NONBLOCK | GNET_SOCK_CLOEXEC))
 		return -GNET__EOPNOTSUPP;
 	if (!sk)
 		return -GNET__EBADF;
@@ -121,7 +158,7 @@ GNET_DEV int64_t gnet__accept(gnet_t *net, int fd, void *addr, uint32_t *len, in
 	conn = gnet__take(net, fd, &sk->rx, GNET_L_LISTENING, -GNET__EINVAL, &w);
 	if (conn)
 		return conn;
-	conn = gnet__accept_next(net, fd, sk, &w);
+	conn = gnet__accept_next(net, fd, sk, &w, flags & GNET_SOCK_NONBLOCK ? GNET_L_NONBLOCK : 0);
 	gnet__give(&sk->rx);
 	if (conn >= 0 && addr) {
 		int64_t rc = gnet__call_name(net, GNET_OP_GETPEERNAME, (int)conn, addr, len);
@@ -143,7 +180,8 @@ GNET_DEV int64_t gnet__shutdown(gnet_t *net, int fd, int how)
 	rc = gnet__enter(net, fd);
 	if (rc)
 		return rc;
-	if (!(gnet_dev_load(&sk->tx) & GNET_L_CONNECTED)) {
+	if (!(gnet_dev_load(&sk->tx) & GNET_L_CONNECTED) &&
+	    !(gnet__line_flags(net, fd) & GNET_LINE_CONNECTED)) {
 		rc = -GNET__ENOTCONN;
 	} else if (how != GNET_SHUT_RD) {
 		/* A sender that waits sees the mark and ends; what it announced goes before the shutdown. */
@@ -183,8 +221,6 @@ GNET_DEV int64_t gnet__close(gnet_t *net, int fd)
 	}
 	rx = gnet_dev_or(&sk->rx, GNET_L_CLOSING);
 	gnet_dev_or(&sk->tx, GNET_L_CLOSING);
-	if (gnet__in_use(sk))
-		rc = gnet__post(net, q, GNET_OP_CANCEL, fd, 0, 0);
 	while (!rc && gnet__in_use(sk))
 		rc = gnet__spin(net, &turn);
 	if (!rc) {
@@ -216,7 +252,7 @@ GNET_DEV int gsocket(gnet_t *net, int domain, int type, int protocol)
 
 GNET_DEV int gbind(gnet_t *net, int fd, const void *addr, uint32_t len)
 {
-	GNET__BY_THREAD_0(gnet__name_command(net, GNET_OP_BIND, fd, addr, len, 0));
+	GNET__BY_THREAD_0(gnet__bind(net, fd, addr, len));
 }
 
 GNET_DEV int glisten(gnet_t *net, int fd, int backlog)
@@ -236,8 +272,7 @@ GNET_DEV int gaccept(gnet_t *net, int fd, void *addr, uint32_t *len)
 
 GNET_DEV int gconnect(gnet_t *net, int fd, const void *addr, uint32_t len)
 {
-	GNET__BY_THREAD_0(
-		gnet__name_command(net, GNET_OP_CONNECT, fd, addr, len, GNET_L_CONNECTED));
+	GNET__BY_THREAD_0(gnet__connect(net, fd, addr, len));
 }
 
 GNET_DEV int gshutdown(gnet_t *net, int fd, int how)

@@ -358,7 +358,7 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 	struct gnet_sock *sk;
 	uint64_t got = 0;
 	int64_t rc;
-	int cells;
+	int cells, nonblock;
 
 	/* The call before this one may still be giving the side back, in another thread of the scope. */
 	if (flags & GNET_MSG_DONTWAIT)
@@ -372,6 +372,7 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 		gnet__sync(sc);
 		return rc;
 	}
+	nonblock = s->wait.dontwait;
 	do {
 		if (sc.tid < sc.lanes)
 			gnet__recv_plan(sc, net, fd, s, len - got, flags);
@@ -396,6 +397,8 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 	} while (got < len);
 	if (sc.tid == gnet__publisher(sc))
 		gnet__give(&sk->rx);
+	if (nonblock)
+		gnet__sync(sc); /* the next call must not find the side held by this one */
 	return got ? (int64_t)got : rc;
 }
 

@@ -566,6 +566,82 @@ GNET_DEV void test_k_done(struct test_report *r, int rc)
 		gnet_sys_store_release(&r->done, 1);
 }
 
+/*
+ * nvcc inlines every device function of gpunet into its caller, which is right for a kernel with a
+ * few calls and takes minutes for a test with a hundred. Here each is compiled once a file.
+ */
+#ifdef __CUDACC__
+#define TEST_ONCE static __device__ __noinline__ __attribute__((unused))
+
+TEST_ONCE int test_gsocket(gnet_t *net, int domain, int type, int protocol)
+{
+	return gsocket(net, domain, type, protocol);
+}
+
+TEST_ONCE int test_gbind(gnet_t *net, int fd, const void *addr, uint32_t len)
+{
+	return gbind(net, fd, addr, len);
+}
+
+TEST_ONCE int test_glisten(gnet_t *net, int fd, int backlog)
+{
+	return glisten(net, fd, backlog);
+}
+
+TEST_ONCE int test_gaccept4(gnet_t *net, int fd, void *addr, uint32_t *len, int flags)
+{
+	return gaccept4(net, fd, addr, len, flags);
+}
+
+TEST_ONCE int test_gconnect(gnet_t *net, int fd, const void *addr, uint32_t len)
+{
+	return gconnect(net, fd, addr, len);
+}
+
+TEST_ONCE int64_t test_gsend(gnet_t *net, int fd, const void *buf, uint64_t len, int flags)
+{
+	return gsend(net, fd, buf, len, flags);
+}
+
+TEST_ONCE int64_t test_grecv(gnet_t *net, int fd, void *buf, uint64_t len, int flags)
+{
+	return grecv(net, fd, buf, len, flags);
+}
+
+TEST_ONCE int test_gshutdown(gnet_t *net, int fd, int how)
+{
+	return gshutdown(net, fd, how);
+}
+
+TEST_ONCE int test_gclose(gnet_t *net, int fd)
+{
+	return gclose(net, fd);
+}
+
+TEST_ONCE int test_ggetsockname(gnet_t *net, int fd, void *addr, uint32_t *len)
+{
+	return ggetsockname(net, fd, addr, len);
+}
+
+TEST_ONCE int test_ggetpeername(gnet_t *net, int fd, void *addr, uint32_t *len)
+{
+	return ggetpeername(net, fd, addr, len);
+}
+
+#define gsocket test_gsocket
+#define gbind test_gbind
+#define glisten test_glisten
+#define gaccept(net, fd, addr, len) test_gaccept4(net, fd, addr, len, 0)
+#define gaccept4 test_gaccept4
+#define gconnect test_gconnect
+#define gsend test_gsend
+#define grecv test_grecv
+#define gshutdown test_gshutdown
+#define gclose test_gclose
+#define ggetsockname test_ggetsockname
+#define ggetpeername test_ggetpeername
+#endif
+
 /* ---- kernel: words, addresses, patterns ---------------------------------------------------- */
 
 /* Waits until a word in shared memory is at least `v`. */

@@ -116,8 +116,7 @@ suite()
 	echo "  $p passed, $f failed, $s skipped"
 	grep -E '^SKIP |\*\*\*Skipped ' "$logs/$name.log"
 	if [ "$f" != 0 ]; then
-		grep -E '^FAIL |\*\*\*(Failed|Timeout|Exception|Not Run)' "$logs/$name.log"
-		tail -n 80 "$logs/$name.log"
+		grep -vE '^(PASS|SKIP) | Passed +[0-9.]+ sec|^ +Start ' "$logs/$name.log" | tail -n 120
 	fi
 }
 
@@ -132,10 +131,15 @@ summary()
 	exit
 }
 
+# build PRESET [options of the build…]
 build()
 {
-	step "$1-configure" 120 cmake --preset "$1" -DGPUNET_TEST_TIMEOUT=$((long ? 1800 : 120)) &&
-		step "$1-build" 600 cmake --build --preset "$1" -j "$jobs"
+	local preset=$1
+
+	shift
+	step "$preset-configure" 120 cmake --preset "$preset" \
+		-DGPUNET_TEST_TIMEOUT=$((long ? 1800 : 120)) &&
+		step "$preset-build" 1500 cmake --build --preset "$preset" -j "$jobs" "$@"
 }
 
 if [ -n "$bundle" ]; then

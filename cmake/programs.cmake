@@ -45,7 +45,11 @@ function(gpunet_cuda_source result file)
 	set(${result} ${wrapper} PARENT_SCOPE)
 endfunction()
 
+# Everything that has kernels for a GPU: what check.sh --gpu-bundle builds.
+add_custom_target(gpunet_gpu)
+
 function(gpunet_link_cuda target)
+	add_dependencies(gpunet_gpu ${target})
 	target_link_libraries(${target} PRIVATE cudart_static -l:libstdc++.a rt pthread dl)
 	target_link_options(${target} PRIVATE -static-libgcc)
 	target_link_directories(${target} PRIVATE ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES})

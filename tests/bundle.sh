@@ -73,7 +73,7 @@ bundle_tests()
 }
 
 bundle=$(realpath -m "$bundle")
-if build cuda; then
+if build cuda --target gpunet_gpu; then
 	# The functions run in this shell's copy: run() starts commands with timeout, which needs a program.
 	export -f bundle_fill bundle_needs bundle_size bundle_tests
 	for part in fill needs size tests; do

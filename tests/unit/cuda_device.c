@@ -428,6 +428,40 @@ static void unpinning_fails(void **state)
 
 /* ---- waiting ---- */
 
+/* Freeing would wait for the other network's kernels: memory is kept, used again, and goes with the last handle. */
+static void nothing_is_freed_beside_another_handle(void **state)
+{
+	struct platform_dev *one, *two;
+	struct platform_mem host, gpu, again;
+	void *was;
+
+	(void)state;
+	assert_int_equal(ops.open(0, NULL, &one), 0);
+	assert_int_equal(ops.open(0, NULL, &two), 0);
+	assert_int_equal(ops.host_alloc(one, BIG, &host), 0);
+	assert_int_equal(ops.dev_alloc(one, BIG, &gpu), 0);
+	memset(host.host, 7, BIG);
+	was = host.host;
+	ops.host_free(one, &host);
+	ops.dev_free(one, &gpu);
+	assert_null(host.host);
+	assert_null(gpu.dev);
+	ops.close(one);
+	assert_int_equal(stub.state->registered, 1);
+	assert_int_equal(stub.state->allocated, 1);
+
+	assert_int_equal(ops.host_alloc(two, BIG - 1, &again), 0);
+	assert_ptr_equal(again.host, was);
+	assert_int_equal(again.size, BIG - 1);
+	assert_int_equal(((char *)again.host)[BIG - 2], 0);
+	assert_int_equal(stub.state->registered, 1);
+	ops.host_free(two, &again); /* the only handle: at once */
+	assert_int_equal(stub.state->registered, 0);
+	assert_int_equal(stub.state->allocated, 1);
+	ops.close(two);
+	assert_int_equal(stub.state->allocated, 0);
+}
+
 static void sync_ends_at_its_time(void **state)
 {
 	struct platform_dev *dev = open_dev(0);
@@ -725,6 +759,7 @@ int main(void)
 		TEST(device_memory),
 		TEST(pinning_names_the_limit),
 		TEST(unpinning_fails),
+		TEST(nothing_is_freed_beside_another_handle),
 		TEST(sync_ends_at_its_time),
 		TEST(sync_gives_the_kernels_error),
 		TEST(busy_stream_refuses_copies),

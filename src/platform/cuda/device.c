@@ -180,6 +180,7 @@ static int dev_open(int ordinal, const struct platform_params *p, struct platfor
 	if (err)
 		goto detach_ctx;
 	d->numa_node = cuda_numa_node(d);
+	cuda_keep_open(d);
 	*out = (struct platform_dev *)d;
 	return 0;
 
@@ -196,6 +197,7 @@ static void dev_close(struct platform_dev *dev)
 	cuda_result r;
 	char buf[32];
 
+	cuda_keep_close(d);
 	/* A context that cannot be entered has been destroyed, and its streams with it. */
 	if (!cuda_enter(d, "close")) {
 		r = d->api->stream_destroy(d->stream);

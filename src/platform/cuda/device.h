@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A GPU that is open. Nothing in it changes between open and close, so any thread may use it
- * without a lock.
+ * A GPU that is open. Nothing in it but `next` changes between open and close, so any thread may use
+ * it without a lock.
  *
  * A CUDA call works on the calling thread's current context, and threads of this library, like
  * threads of its user, may have none or another. So each entry point puts the device's context in
@@ -20,7 +20,8 @@ struct cuda_dev {
 	cuda_context ctx;
 	bool retained; /* ctx is the primary one, which we hold; else its owner keeps it */
 	cuda_stream stream;
-	int numa_node; /* nearest to the GPU, -1: unknown */
+	int numa_node;         /* nearest to the GPU, -1: unknown */
+	struct cuda_dev *next; /* keep.c: of the open handles */
 };
 
 static inline struct cuda_dev *cuda_of(struct platform_dev *dev)
@@ -53,7 +54,18 @@ int cuda_attribute_or(const struct cuda_dev *d, cuda_attribute attr, int otherwi
 int cuda_numa_node(const struct cuda_dev *d);
 int cuda_info(struct platform_dev *dev, struct platform_info *out);
 
+/* keep.c: what may have to outlive the handle that allocated it. */
+void cuda_keep_open(struct cuda_dev *d);
+/* Keeps *m and clears it if another handle of the context is open; false: free it. */
+bool cuda_keep_put(const struct cuda_dev *d, struct platform_mem *m);
+/* Something kept, of `mapped` bytes; its contents are old. */
+bool cuda_keep_take(const struct cuda_dev *d, size_t mapped, bool host, struct platform_mem *out);
+/* The handle is closing; the context's last one frees what was kept. */
+void cuda_keep_close(struct cuda_dev *d);
+
 /* memory.c */
+/* Frees host or device memory at once, which may wait for kernels. */
+void cuda_mem_free(const struct cuda_dev *d, struct platform_mem *m);
 int cuda_host_alloc(struct platform_dev *dev, size_t size, struct platform_mem *out);
 void cuda_host_free(struct platform_dev *dev, struct platform_mem *m);
 int cuda_dev_alloc(struct platform_dev *dev, size_t size, struct platform_mem *out);

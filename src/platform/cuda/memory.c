@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <linux/mempolicy.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -125,6 +126,11 @@ int cuda_host_alloc(struct platform_dev *dev, size_t size, struct platform_mem *
 	if (!size || mapped < size)
 		return log_error(-EINVAL, "cuda:%d: cannot allocate %zu bytes of host memory",
 				 d->ordinal, size);
+	if (cuda_keep_take(d, mapped, true, out)) {
+		memset(out->host, 0, mapped);
+		out->size = size;
+		return 0;
+	}
 	p = sys.map(mapped);
 	if (!p) {
 		print_bytes(bytes, sizeof(bytes), mapped);
@@ -146,20 +152,45 @@ int cuda_host_alloc(struct platform_dev *dev, size_t size, struct platform_mem *
 	return 0;
 }
 
-void cuda_host_free(struct platform_dev *dev, struct platform_mem *m)
+static void host_free(const struct cuda_dev *d, struct platform_mem *m)
 {
-	const struct cuda_dev *d = cuda_of(dev);
 	bool unmap = true; /* no context, no registration */
 
-	if (!m->host)
-		return;
 	if (!cuda_enter(d, "unpin host memory")) {
 		unmap = unregister(d, m->host);
 		cuda_leave(d);
 	}
 	if (unmap)
 		sys.unmap(m->host, m->mapped);
+}
+
+static void dev_free(const struct cuda_dev *d, struct platform_mem *m)
+{
+	cuda_result r;
+	char buf[32];
+
+	if (cuda_enter(d, "free GPU memory"))
+		return;
+	r = d->api->mem_free((cuda_devptr)(uintptr_t)m->dev);
+	if (r != CUDA_OK)
+		log_line(LOG_WARN, "cuda:%d: cannot free GPU memory: %s", d->ordinal,
+			 cuda_error_name(d->api, r, buf, sizeof(buf)));
+	cuda_leave(d);
+}
+
+void cuda_mem_free(const struct cuda_dev *d, struct platform_mem *m)
+{
+	if (m->host)
+		host_free(d, m);
+	else
+		dev_free(d, m);
 	*m = (struct platform_mem){ 0 };
+}
+
+void cuda_host_free(struct platform_dev *dev, struct platform_mem *m)
+{
+	if (m->host && !cuda_keep_put(cuda_of(dev), m))
+		cuda_mem_free(cuda_of(dev), m);
 }
 
 /*
@@ -204,8 +235,9 @@ static int finish(const struct cuda_dev *d, cuda_result r, const char *what)
 int cuda_dev_alloc(struct platform_dev *dev, size_t size, struct platform_mem *out)
 {
 	const struct cuda_dev *d = cuda_of(dev);
+	struct platform_mem old;
 	cuda_devptr gpu = 0;
-	cuda_result r;
+	cuda_result r = CUDA_OK;
 	int err;
 
 	if (!size)
@@ -214,7 +246,10 @@ int cuda_dev_alloc(struct platform_dev *dev, size_t size, struct platform_mem *o
 	err = enter_idle(d, "allocate GPU memory");
 	if (err)
 		return err;
-	r = d->api->mem_alloc(&gpu, size);
+	if (cuda_keep_take(d, size, false, &old))
+		gpu = (cuda_devptr)(uintptr_t)old.dev;
+	else
+		r = d->api->mem_alloc(&gpu, size);
 	if (r != CUDA_OK) {
 		err = cuda_fail(d, r, "allocate GPU memory");
 	} else {
@@ -236,20 +271,8 @@ int cuda_dev_alloc(struct platform_dev *dev, size_t size, struct platform_mem *o
 
 void cuda_dev_free(struct platform_dev *dev, struct platform_mem *m)
 {
-	const struct cuda_dev *d = cuda_of(dev);
-	cuda_result r;
-	char buf[32];
-
-	if (!m->dev)
-		return;
-	if (!cuda_enter(d, "free GPU memory")) {
-		r = d->api->mem_free((cuda_devptr)(uintptr_t)m->dev);
-		if (r != CUDA_OK)
-			log_line(LOG_WARN, "cuda:%d: cannot free GPU memory: %s", d->ordinal,
-				 cuda_error_name(d->api, r, buf, sizeof(buf)));
-		cuda_leave(d);
-	}
-	*m = (struct platform_mem){ 0 };
+	if (m->dev && !cuda_keep_put(cuda_of(dev), m))
+		cuda_mem_free(cuda_of(dev), m);
 }
 
 static bool inside(const struct platform_mem *m, size_t off, size_t n)

@@ -54,7 +54,7 @@ cuda_result cuda_wait(const struct cuda_dev *d, uint64_t timeout_ns)
 		if (r != CUDA_NOT_READY || sys.now_ns() - start >= timeout_ns)
 			return r;
 		pause_ns(nap);
-		if (nap < 1000000)
+		if (nap < 8000000) /* a wait that has been long may end a little late */
 			nap *= 2;
 	}
 }

@@ -147,7 +147,7 @@ GNET_DEV int64_t gnet__2014_bind(gnet_t *net, int domain, const union gnet__2014
 
 	if (fd < 0)
 		return fd;
-	rc = gnet__name_command(net, GNET_OP_BIND, (int)fd, a, len, 0);
+	rc = gnet__bind(net, (int)fd, a, len);
 	if (!rc)
 		rc = gnet__listen(net, (int)fd, GNET__2014_BACKLOG);
 	if (rc)
@@ -162,7 +162,7 @@ GNET_DEV int64_t gnet__2014_try(gnet_t *net, int domain, const union gnet__2014_
 
 	if (fd < 0)
 		return fd;
-	rc = gnet__name_command(net, GNET_OP_CONNECT, (int)fd, a, len, GNET_L_CONNECTED);
+	rc = gnet__connect(net, (int)fd, a, len);
 	if (rc)
 		gnet__close(net, (int)fd);
 	return rc ? rc : fd;

@@ -77,6 +77,33 @@ GNET_DEV int64_t grecv_warp(gnet_t *net, int fd, void *buf, uint64_t len, int fl
 GNET_DEV int64_t grecv_thread(gnet_t *net, int fd, void *buf, uint64_t len, int flags);
 
 /*
+ * Working in place, by the block. A borrow holds its direction of the socket until it is given back, by any block: other calls of that
+ * direction wait, or are -EAGAIN with MSG_DONTWAIT. `b` is memory that all threads of the block see; the bytes are b->ptr[0][0 ..
+ * b->len[0] - 1], then b->ptr[1][0 .. b->len[1] - 1]. They may be written, too, until the borrow is given back.
+ *
+ * gclose, by whomever, does not wait for a borrow: the descriptor and the connection end, the bytes stay where they are, and giving them
+ * back is -EBADF, which frees them. A borrow that nobody gives back keeps its memory until gpunet_close.
+ */
+struct gnet_borrow {
+	uint8_t *ptr[2];
+	uint64_t len[2];
+	uint8_t cells[GNET_INLINE_MAX + 7]; /* small messages are copied here */
+};
+
+/* Waits for bytes, lends those that lie ready, at most `most`, and returns how many; 0 at the end of the stream. MSG_DONTWAIT.
+ * -EAGAIN, -ECONNRESET, -ENOTCONN, -EOPNOTSUPP, -EINVAL (most is 0). */
+GNET_DEV int64_t grecv_borrow(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t most, int flags);
+/* Gives the bytes back: the first `n` are consumed, the others are received again. -EINVAL: more than were borrowed (they still are),
+ * or there is no borrow. */
+GNET_DEV int grecv_return(gnet_t *net, int fd, uint64_t n);
+
+/* Waits for room for `n` bytes and lends it. 0; -EMSGSIZE: more than segment_bytes; -ENOBUFS: the slab (option slab_bytes) is used
+ * up; -EAGAIN, -EPIPE, -ECONNRESET, -ENOTCONN, -EOPNOTSUPP, -EINVAL (n is 0). */
+GNET_DEV int gsend_reserve(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t n, int flags);
+/* Sends the first `n` bytes of the room and gives it back. -EINVAL as grecv_return. */
+GNET_DEV int gsend_commit(gnet_t *net, int fd, uint64_t n);
+
+/*
  * Waits until at least one of `n` descriptors has one of its events, or for timeout_ns nanoseconds (0: only looks; negative: without a
  * limit), and returns how many have some; 0: none in time. struct gnet_pollfd is the system's struct pollfd; events and revents as
  * poll(2): POLLIN (bytes, their end, an error, or a connection of a listener), POLLOUT (room to send), POLLRDHUP (the peer sends no
@@ -126,6 +153,7 @@ GNET_DEV int ggetsockname(gnet_t *net, int fd, void *addr, uint32_t *len);
 GNET_DEV int ggetpeername(gnet_t *net, int fd, void *addr, uint32_t *len);
 
 #include <gpunet/dev/impl/option.h>
+#include <gpunet/dev/impl/borrow.h>
 #include <gpunet/dev/impl/poll.h>
 #include <gpunet/dev/impl/socket.h>
 

@@ -36,7 +36,8 @@ struct gnet_sock {
 	/* SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds, 0: none. Set and read without a side. */
 	uint64_t rcv_limit;
 	uint64_t snd_limit;
-	uint64_t pad1[2];
+	uint64_t rx_lent; /* under rx: bytes lent by grecv_borrow, GNET__LENT_CELLS */
+	uint64_t tx_lent; /* under tx: bytes reserved by gsend_reserve */
 };
 
 #define GNET_L_USERS 0xffffu
@@ -47,6 +48,10 @@ struct gnet_sock {
 #define GNET_L_SHUT_WR 0x100000u
 #define GNET_L_FAILED 0x200000u   /* of tx: a call was told of the error that ended the stream */
 #define GNET_L_NONBLOCK 0x400000u /* of rx and tx */
+#define GNET_L_BORROWED 0x800000u /* of rx and tx: held by a borrower, not by a call */
+#define GNET_L_LENT 0x4000000u    /* of life: one borrow; at most two, one a side */
+#define GNET_L_LENT_MASK 0xc000000u
+#define GNET_L_ORPHAN 0x10000000u /* of life: gclose has left the rest to the last borrower */
 /* Of life, for gpunet/compat/gpunet2014.h. */
 #define GNET_L_2014_NONBLOCK 0x1000000u /* a call that would wait is -EAGAIN */
 #define GNET_L_2014_END 0x2000000u      /* a call was told of the stream's end */

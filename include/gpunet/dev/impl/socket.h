@@ -198,19 +198,58 @@ GNET_DEV int64_t gnet__shutdown(gnet_t *net, int fd, int how)
 	return rc;
 }
 
-/* Is anybody but the closer in the socket? */
+/* Is a call in a side? A borrower is none: it may be the closer, or never come back. */
+GNET_DEV int gnet__side_in_use(const uint64_t *side)
+{
+	return (gnet_dev_load_acquire(side) & (GNET_L_HELD | GNET_L_BORROWED)) == GNET_L_HELD;
+}
+
+/* Is any call but the closer's in the socket? */
 GNET_DEV int gnet__in_use(struct gnet_sock *sk)
 {
 	return (gnet_dev_load_acquire(&sk->life) & GNET_L_USERS) > 1 ||
-	       (gnet_dev_load_acquire(&sk->rx) & GNET_L_HELD) ||
-	       (gnet_dev_load_acquire(&sk->tx) & GNET_L_HELD);
+	       gnet__side_in_use(&sk->rx) || gnet__side_in_use(&sk->tx);
+}
+
+/* The last one in a socket that is being closed gives it up. */
+GNET_DEV int64_t gnet__close_finish(gnet_t *net, int fd, struct gnet_sock *sk)
+{
+	uint64_t claimed = gnet_dev_load(&sk->rx) & GNET_L_LISTENING ? sk->rx_head : 0;
+
+	gnet_dev_store_release(&sk->rx, 0);
+	gnet_dev_store_release(&sk->tx, 0);
+	gnet_dev_store_release(&sk->life, 0);
+	return gnet__call(net, gnet__queue(net, fd), GNET_OP_CLOSE, fd, 0, claimed);
+}
+
+/* Waits for the calls. 0: nobody is left; 1: borrowers are, and the last of them ends it (B5); or why the wait ended. */
+GNET_DEV int gnet__close_wait(gnet_t *net, struct gnet_sock *sk)
+{
+	uint64_t turn = 0;
+
+	for (;;) {
+		int rc;
+
+		if (!gnet__in_use(sk)) {
+			/* Loaded after the sides: a call that turned into a borrow is counted here. */
+			uint64_t w = gnet_dev_load_acquire(&sk->life);
+			int alone = (w & GNET_L_USERS) == 1;
+
+			if (alone && !(w & GNET_L_LENT_MASK))
+				return 0;
+			if (alone && gnet_dev_cas(&sk->life, w, w | GNET_L_ORPHAN) == w)
+				return 1;
+		}
+		rc = gnet__spin(net, &turn);
+		if (rc)
+			return rc;
+	}
 }
 
 GNET_DEV int64_t gnet__close(gnet_t *net, int fd)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
 	uint32_t q = gnet__queue(net, fd);
-	uint64_t turn = 0, rx;
 	int64_t rc = gnet__enter(net, fd);
 
 	if (rc)
@@ -219,19 +258,15 @@ GNET_DEV int64_t gnet__close(gnet_t *net, int fd)
 		gnet__leave(sk);
 		return -GNET__EBADF;
 	}
-	rx = gnet_dev_or(&sk->rx, GNET_L_CLOSING);
+	gnet_dev_or(&sk->rx, GNET_L_CLOSING);
 	gnet_dev_or(&sk->tx, GNET_L_CLOSING);
-	while (!rc && gnet__in_use(sk))
-		rc = gnet__spin(net, &turn);
-	if (!rc) {
-		uint64_t claimed = rx & GNET_L_LISTENING ? sk->rx_head : 0;
-
-		gnet_dev_store_release(&sk->rx, 0);
-		gnet_dev_store_release(&sk->tx, 0);
-		gnet_dev_store_release(&sk->life, 0);
-		rc = gnet__call(net, q, GNET_OP_CLOSE, fd, 0, claimed);
+	rc = gnet__close_wait(net, sk);
+	if (rc == 1) {
+		/* The peer gets the end now. Nothing is there any more if the borrowers were faster. */
+		gnet__call(net, q, GNET_OP_SHUTDOWN, fd, GNET_SHUT_RDWR, 0);
+		return 0;
 	}
-	return rc;
+	return rc ? rc : gnet__close_finish(net, fd, sk);
 }
 
 GNET_DEV int64_t gnet__getname(gnet_t *net, uint32_t op, int fd, void *addr, uint32_t *len)

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Working in place: spans of the rings are lent to a block (docs/bus.md, rules B).
+ * Not for direct inclusion.
+ */
+#ifndef GPUNET_DEV_IMPL_BORROW_H
+#define GPUNET_DEV_IMPL_BORROW_H
+
+#include <gpunet/dev/impl/socket.h>
+
+/* In rx_lent: the bytes lie in the status line, and a copy of them with the borrower. */
+#define GNET__LENT_CELLS ((uint64_t)1 << 63)
+
+/* Thread 0: the ring's bytes from `pos` on as at most two spans. */
+GNET_DEV void gnet__spans(gnet_t *net, struct gnet_borrow *b, uint64_t seg, uint64_t pos,
+			  uint64_t n)
+{
+	uint64_t size = (uint64_t)1 << net->seg_log2, off = pos & (size - 1);
+	uint8_t *ring = net->slab + (seg << net->seg_log2);
+	uint64_t first = n < size - off ? n : size - off;
+
+	b->ptr[0] = ring + off;
+	b->len[0] = first;
+	b->ptr[1] = ring;
+	b->len[1] = n - first;
+}
+
+/* B1, thread 0: the side that this call holds is the borrower's from now on. */
+GNET_DEV void gnet__lend(struct gnet_sock *sk, uint64_t *side, uint64_t *lent, uint64_t n)
+{
+	*lent = n;
+	gnet_dev_add(&sk->life, GNET_L_LENT);
+	gnet_dev_or(side, GNET_L_BORROWED);
+}
+
+/* What a borrow that is being given back is: not there, live, or of a socket that gclose has left to its borrowers. */
+#define GNET__LENT_NONE 0
+#define GNET__LENT_LIVE 1
+#define GNET__LENT_ORPHAN 2
+
+/*
+ * B4: begins to give a borrow back; the reason why not, or -EBADF for a socket that is being closed. If *kind is not NONE the
+ * caller counts as a user: gclose waits for it, so ORPHAN is not set any more if it was not before.
+ */
+GNET_DEV int gnet__unlend_begin(gnet_t *net, int fd, const uint64_t *side, const uint64_t *lent,
+				uint64_t n, int *kind)
+{
+	uint64_t w = gnet_dev_load_acquire(side);
+
+	*kind = GNET__LENT_NONE;
+	if (w >> GNET_L_GEN_SHIFT != GNET_FD_GEN(fd))
+		return -GNET__EBADF;
+	if (!(w & GNET_L_BORROWED))
+		return w & GNET_L_CLOSING ? -GNET__EBADF : -GNET__EINVAL;
+	if (n > (*lent & ~GNET__LENT_CELLS))
+		return -GNET__EINVAL;
+	w = gnet_dev_add(&gnet__slot(net, fd)->life, 1);
+	*kind = w & GNET_L_ORPHAN ? GNET__LENT_ORPHAN : GNET__LENT_LIVE;
+	return w & GNET_L_CLOSING ? -GNET__EBADF : 0;
+}
+
+GNET_DEV void gnet__unlend_end(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t *side, int kind)
+{
+	uint64_t one = GNET_L_LENT;
+
+	if (kind == GNET__LENT_LIVE) {
+		gnet_dev_add(&sk->life, 0 - one);
+		gnet_dev_clear_release(side, GNET_L_HELD | GNET_L_BORROWED);
+		gnet__leave(sk);
+		return;
+	}
+	/* B5: in one step, since the other borrower may end the socket right after it. */
+	if ((gnet_dev_add(&sk->life, 0 - one - 1) & GNET_L_LENT_MASK) == GNET_L_LENT)
+		gnet__close_finish(net, fd, sk);
+}
+
+/* ---- receive --------------------------------------------------------------------------------------------------------- */
+
+GNET_DEV int64_t grecv_borrow(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t most, int flags)
+{
+	struct gnet__scope sc = gnet__scope_of(GNET__BLOCK);
+	struct gnet__scratch *s = gnet__block_scratch();
+	int64_t rc;
+
+	gnet__sync(sc);
+	if (sc.tid == 0) {
+		gnet__recv_begin(net, fd, s,
+				 flags & (GNET_MSG_PEEK | GNET_MSG_WAITALL) ? -1 : flags);
+		if (s->sk && !most) {
+			gnet__give(&s->sk->rx);
+			s->sk = 0;
+			s->fail = -GNET__EINVAL;
+		}
+	}
+	gnet__sync(sc);
+	if (!s->sk) {
+		rc = s->fail;
+		gnet__sync(sc);
+		return rc;
+	}
+	if (sc.tid < sc.lanes)
+		gnet__recv_plan(sc, net, fd, s, most, flags);
+	gnet__sync(sc);
+	rc = s->rc;
+	if (rc > 0 && s->cells)
+		gnet__recv_move(sc, net, s, b->cells, (uint64_t)rc);
+	if (sc.tid == 0 && rc > 0) {
+		gnet__spans(net, b, s->cells ? 0 : s->seg, s->at, (uint64_t)rc);
+		if (s->cells) {
+			b->ptr[0] = b->cells;
+			b->len[0] = (uint64_t)rc;
+			b->len[1] = 0;
+		}
+		gnet__lend(s->sk, &s->sk->rx, &s->sk->rx_lent,
+			   (uint64_t)rc | (s->cells ? GNET__LENT_CELLS : 0));
+	} else if (sc.tid == 0) {
+		gnet__give(&s->sk->rx);
+	}
+	gnet__sync(sc);
+	return rc;
+}
+
+GNET_DEV int64_t gnet__recv_return(gnet_t *net, int fd, uint64_t n)
+{
+	struct gnet_sock *sk = gnet__slot(net, fd);
+	int kind, rc;
+
+	if (!sk)
+		return -GNET__EBADF;
+	rc = gnet__unlend_begin(net, fd, &sk->rx, &sk->rx_lent, n, &kind);
+	if (kind == GNET__LENT_NONE)
+		return rc;
+	if (n && !rc)
+		gnet__recv_done(net, fd, sk, n, 0);
+	gnet__unlend_end(net, fd, sk, &sk->rx, kind);
+	return rc;
+}
+
+GNET_DEV int grecv_return(gnet_t *net, int fd, uint64_t n)
+{
+	GNET__BY_THREAD_0(gnet__recv_return(net, fd, n));
+}
+
+/* ---- send ------------------------------------------------------------------------------------------------------------ */
+
+GNET_DEV int64_t gnet__send_reserve(gnet_t *net, int fd, struct gnet__scratch *s,
+				    struct gnet_borrow *b, uint64_t n, int flags)
+{
+	struct gnet__tx t;
+	int64_t rc;
+
+	if (n > (uint64_t)1 << net->seg_log2)
+		return -GNET__EMSGSIZE;
+	if (!n)
+		return -GNET__EINVAL;
+	gnet__send_begin(net, fd, s, flags);
+	if (!s->sk)
+		return s->fail;
+	rc = gnet__send_attach(net, fd, s);
+	t = gnet__tx_load(s->sk);
+	if (!rc && !t.seg)
+		rc = -GNET__ENOBUFS;
+	if (!rc)
+		rc = gnet__send_wait(net, fd, s->sk, &t, n, &s->wait);
+	if (rc >= 0 && (uint64_t)rc < n)
+		rc = -GNET__EAGAIN;
+	if (rc < 0) {
+		gnet__give(&s->sk->tx);
+		return rc;
+	}
+	gnet__spans(net, b, t.seg - 1, t.tail, n);
+	gnet__lend(s->sk, &s->sk->tx, &s->sk->tx_lent, n);
+	return 0;
+}
+
+GNET_DEV int gsend_reserve(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t n, int flags)
+{
+	GNET__BY_THREAD_0(gnet__send_reserve(net, fd, s_, b, n, flags));
+}
+
+GNET_DEV int64_t gnet__send_commit(gnet_t *net, int fd, uint64_t n)
+{
+	struct gnet_sock *sk = gnet__slot(net, fd);
+	int kind, rc;
+
+	if (!sk)
+		return -GNET__EBADF;
+	rc = gnet__unlend_begin(net, fd, &sk->tx, &sk->tx_lent, n, &kind);
+	if (kind == GNET__LENT_NONE)
+		return rc;
+	if (n && !rc)
+		rc = gnet__send_tail(net, fd, sk, n);
+	gnet__unlend_end(net, fd, sk, &sk->tx, kind);
+	return rc;
+}
+
+GNET_DEV int gsend_commit(gnet_t *net, int fd, uint64_t n)
+{
+	GNET__BY_THREAD_0(gnet__send_commit(net, fd, n));
+}
+
+#endif

@@ -277,7 +277,8 @@ void stream_close(struct stream *s)
 
 void stream_abort(struct stream *s)
 {
-	bool lost = s->ch && !s->tx_dead && s->tx_head != s->tx_tail;
+	bool lost = s->ch && !s->tx_dead && s->tx_head != s->tx_tail, counted = s->counted;
+	struct stream_set *set = s->set;
 
 	if (lost && !s->reset)
 		log_line(LOG_NOTE,
@@ -286,7 +287,7 @@ void stream_abort(struct stream *s)
 	s->late = lost && !s->reset;
 	s->closing = false;
 	s->tx_dead = true;
-	count_unsent(s);
+	s->counted = false;
 	stream_rx_release(s);
 	list_del(&s->wait_link);
 	list_del(&s->run_link);
@@ -302,4 +303,7 @@ void stream_abort(struct stream *s)
 		s->ch->ops->close(s->ch, lost || s->reset);
 	s->ch = NULL;
 	s->gone(s);
+	/* Last, so that gpunet_drain returns when the socket is gone. */
+	if (counted)
+		atomic_fetch_sub(&set->unsent, 1);
 }

@@ -5,6 +5,13 @@
  */
 #include "test.h"
 
+/* test.h has its own names for these where nvcc compiles, and so has the header of 2014. */
+#undef gsocket
+#undef gaccept
+#undef gconnect
+#undef gsend
+#undef grecv
+
 #include <gpunet/compat/gpunet2014.h>
 
 #define BUF 4096

@@ -16,11 +16,11 @@ bundle_fill()
 	rm -rf "$out.new"
 	mkdir -p "$out.new/bin" "$out.new/device"
 	for file in build-cuda/bin/*; do
-		objcopy --strip-debug "$file" "$out.new/bin/${file##*/}" || return 1
+		objcopy --strip-all "$file" "$out.new/bin/${file##*/}" || return 1
 	done
 	for file in build-cuda/tests/device/cuda_*; do
 		[ -x "$file" ] || continue
-		objcopy --strip-debug "$file" "$out.new/device/${file##*/cuda_}" || return 1
+		objcopy --strip-all "$file" "$out.new/device/${file##*/cuda_}" || return 1
 	done
 	if [ -f tests/peers/run.py ]; then
 		mkdir "$out.new/peers"

@@ -71,12 +71,12 @@ GNET_DEV uint64_t access_once(struct access_args a, unsigned at, int kind)
 	return 0;
 }
 
-/* The clock is read when `at`, which is never all ones, is known: the comparison waits for it. */
-GNET_DEV void wait_for(unsigned at)
+/* The clock is read when `seen`, which is 0, is known: the comparison waits for it. */
+GNET_DEV void wait_for(uint64_t seen)
 {
-	asm volatile("{ .reg .pred known; setp.eq.u32 known, %0, 0xffffffff; @known trap; }"
+	asm volatile("{ .reg .pred known; setp.eq.u64 known, %0, -1; @known trap; }"
 		     :
-		     : "r"(at)
+		     : "l"(seen)
 		     : "memory");
 }
 
@@ -85,13 +85,16 @@ GNET_DEV void access_all(struct access_args a, int kind)
 	const uint64_t ns = gnet_time_ns();
 	const long long from = clock64();
 	unsigned i, k, at = 0;
+	uint64_t seen = 0;
 	long long start;
 
 	for (i = 0; i < SAMPLES; i++) {
 		start = clock64();
-		for (k = 0; k < CHAIN; k++)
-			at = (unsigned)((at + 32u + access_once(a, at, kind)) % WORDS);
-		wait_for(at);
+		for (k = 0; k < CHAIN; k++) {
+			seen = access_once(a, at, kind);
+			at = (unsigned)((at + 32u + seen) % WORDS);
+		}
+		wait_for(seen);
 		a.clocks[i] = (uint64_t)(clock64() - start);
 	}
 	a.clocks[SAMPLES] = (uint64_t)(clock64() - from);

@@ -15,8 +15,8 @@ enum fault { SHORT, INTERRUPT, NO_MEMORY, NO_DESCRIPTORS, FAULTS };
 
 static const char *const fault_names[] = { "short I/O", "EINTR", "ENOMEM and ENOBUFS", "EMFILE" };
 
-static _Atomic uint64_t draws;
-static _Atomic unsigned injected[FAULTS];
+static uint64_t draws;
+static unsigned injected[FAULTS];
 static uint64_t seed;
 static unsigned chance[FAULTS]; /* in 1,000 */
 
@@ -109,7 +109,7 @@ static int bad_epoll_wait(int epfd, struct epoll_event *ev, int max, int64_t tim
 }
 
 /* The next allocations that fail. */
-static _Atomic int shortage;
+static int shortage;
 
 static void *bad_alloc(size_t size)
 {

@@ -32,6 +32,13 @@ struct channel_ops {
 	int (*accept)(struct channel *c, struct channel **out);
 	ssize_t (*send)(struct channel *c, const struct iovec *iov, int n);
 	ssize_t (*recv)(struct channel *c, const struct iovec *iov, int n);
+	/* Datagrams: each call is a whole one. `a` may be NULL when the channel is connected. Received: its length, even if that is more
+	 * than there was room for; *n: the length of the sender's address. `next`: the next one's length; it stays. */
+	ssize_t (*send_to)(struct channel *c, const struct iovec *iov, int n,
+			   const struct sockaddr *a, socklen_t len);
+	ssize_t (*recv_from)(struct channel *c, const struct iovec *iov, int n, struct sockaddr *a,
+			     socklen_t *len);
+	ssize_t (*next)(struct channel *c);
 	int (*shutdown)(struct channel *c, int how);
 	/* *n: in the room at `a`, out the address's length. */
 	int (*name_of)(struct channel *c, int peer, struct sockaddr *a, socklen_t *n);

@@ -16,7 +16,8 @@ static int make_socket(struct proxy_thread *t, struct sockets *all, uint32_t a)
 {
 	struct channel *ch;
 	struct sock *s;
-	int rc = channel_create((int)(a & 0xff), (int)(a >> 8 & 0xff), (int)(a >> 16 & 0xff), &ch);
+	int domain = (int)(a & 0xff), type = (int)(a >> 8 & 0xff);
+	int rc = channel_create(domain, type, (int)(a >> 16 & 0xff), &ch);
 
 	if (rc)
 		return rc;
@@ -24,6 +25,13 @@ static int make_socket(struct proxy_thread *t, struct sockets *all, uint32_t a)
 	if (!s) {
 		ch->ops->close(ch, 0);
 		return -EMFILE;
+	}
+	if (type == SOCK_DGRAM) {
+		rc = sock_open_datagrams(s, domain);
+		if (rc) {
+			sock_unnew(s);
+			return rc;
+		}
 	}
 	sock_publish(s);
 	return sock_fd(s);
@@ -78,6 +86,8 @@ static int connect_to(struct proxy_thread *t, const struct proxy_entry *e, struc
 
 	if (n < 0)
 		return n;
+	if (s->state == SOCK_DATAGRAMS)
+		return s->ch->ops->connect(s->ch, (struct sockaddr *)&a, (socklen_t)n);
 	if (s->state == SOCK_CONNECTING)
 		return -EALREADY;
 	if (s->state != SOCK_NEW)
@@ -130,9 +140,9 @@ static int64_t run_command(struct proxy_thread *t, const struct proxy_entry *e, 
 	case GNET_OP_LISTEN:
 		return sock_listen(s, e->b > INT32_MAX ? INT32_MAX : (int)e->b);
 	case GNET_OP_SHUTDOWN:
-		return s->state == SOCK_CONNECTED ? stream_shutdown(&s->st, (int)e->a) : -ENOTCONN;
+		return sock_carries(s) ? stream_shutdown(&s->st, (int)e->a) : -ENOTCONN;
 	case GNET_OP_TX_ATTACH:
-		return s->state == SOCK_CONNECTED ? stream_attach_tx(&s->st) : -ENOTCONN;
+		return sock_carries(s) ? stream_attach_tx(&s->st) : -ENOTCONN;
 	case GNET_OP_SETOPT:
 	case GNET_OP_GETOPT:
 		return option(t, e, s);

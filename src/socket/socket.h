@@ -18,7 +18,14 @@
 #include "stream/slab.h"
 #include "stream/stream.h"
 
-enum sock_state { SOCK_NEW, SOCK_CONNECTING, SOCK_CONNECTED, SOCK_LISTENING, SOCK_CLOSED };
+enum sock_state {
+	SOCK_NEW,
+	SOCK_CONNECTING,
+	SOCK_CONNECTED,
+	SOCK_LISTENING,
+	SOCK_DATAGRAMS, /* open for them from the start, connected or not */
+	SOCK_CLOSED
+};
 
 struct sock {
 	struct stream st;
@@ -110,9 +117,16 @@ void sock_unnew(struct sock *s);
 struct sock *sock_find(struct proxy_thread *t, struct sockets *all, int fd);
 struct sock_thread *sock_thread_of(const struct sock *s);
 int sock_fd(const struct sock *s);
+/* Bytes or datagrams may flow. */
+static inline bool sock_carries(const struct sock *s)
+{
+	return s->state == SOCK_CONNECTED || s->state == SOCK_DATAGRAMS;
+}
 
 /* ---- state.c ---- */
 
+/* Makes a new socket one of datagrams. */
+int sock_open_datagrams(struct sock *s, int domain);
 int sock_listen(struct sock *s, int backlog);
 /* 0, an error, or -EINPROGRESS: then the line will tell. `patient`: waits while a UNIX listener's backlog is full. */
 int sock_connect(struct sock *s, const struct sockaddr *a, socklen_t n, bool patient);

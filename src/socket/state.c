@@ -44,7 +44,7 @@ static void on_event(struct channel *c, unsigned events)
 	struct sock *s = c->owner;
 	int rc;
 
-	if (s->state == SOCK_CONNECTED || s->state == SOCK_CLOSED) {
+	if (sock_carries(s) || s->state == SOCK_CLOSED) {
 		stream_event(&s->st, events);
 	} else if (s->state == SOCK_LISTENING) {
 		s->acceptable = true;
@@ -60,10 +60,29 @@ static void on_event(struct channel *c, unsigned events)
 	}
 }
 
+/* No UDP datagram is longer. */
+#define UDP_MOST 65535u
+
+int sock_open_datagrams(struct sock *s, int domain)
+{
+	unsigned room = domain == AF_INET ? 16 : domain == AF_INET6 ? 32 : GNET_DGRAM_ADDR_MAX;
+	int rc;
+
+	stream_set_dgram(&s->st, room, domain == AF_UNIX ? UINT32_MAX : UDP_MOST);
+	rc = start(s);
+	if (rc)
+		return rc;
+	s->state = SOCK_DATAGRAMS;
+	stream_connected(&s->st, s->ch);
+	return 0;
+}
+
 int sock_listen(struct sock *s, int backlog)
 {
 	int rc;
 
+	if (s->state == SOCK_DATAGRAMS)
+		return -EOPNOTSUPP;
 	if (s->state != SOCK_NEW && s->state != SOCK_LISTENING)
 		return -EINVAL;
 	rc = s->ch->ops->listen(s->ch, backlog);
@@ -126,13 +145,14 @@ void sock_connect_again(struct sock *s)
 void sock_close(struct sock *s, uint64_t claimed)
 {
 	enum sock_state was = s->state;
+	bool carried = sock_carries(s);
 
 	list_del(&s->link);
 	s->state = SOCK_CLOSED;
 	sock_drop_in_hand(s);
 	if (was == SOCK_LISTENING)
 		sock_drop_unclaimed(s, claimed);
-	if (was != SOCK_CONNECTED)
+	if (!carried)
 		s->ch->ops->close(s->ch, 0);
 	if (s->linger)
 		stream_set_linger(&s->st, (uint64_t)s->linger_s * 1000000000u);
@@ -141,7 +161,7 @@ void sock_close(struct sock *s, uint64_t claimed)
 
 void sock_close_call(struct sock *s, uint64_t claimed, unsigned call, unsigned tag)
 {
-	s->close_waits = s->linger && s->state == SOCK_CONNECTED;
+	s->close_waits = s->linger && sock_carries(s);
 	if (s->close_waits) {
 		s->call = call;
 		s->tag = tag;

@@ -21,6 +21,19 @@ unsigned stream_tx_step(struct stream *s);
 /* Stores what was sent, and the last error, for the kernel to see (T4, E1). */
 void stream_publish_txw(struct stream *s);
 
+/* R1, R2, R3. `data` has at least 7 readable bytes more than n; `flags`: all that cell 0 shall have. */
+void stream_publish_inline(struct stream *s, const uint8_t *data, unsigned n);
+void stream_publish_ring(struct stream *s);
+void stream_publish_flags(struct stream *s, uint64_t flags);
+/* Gives the stream a receive segment if one is to be had, with the unread bytes of the private copy at their place. */
+bool stream_rx_attach(struct stream *s, uint64_t unread);
+/* Z3: goes on when the kernel's head is not `head` any more. */
+void stream_wait_for_room(struct stream *s, uint64_t head);
+
+/* dgram.c: the steps of a socket of datagrams; `ring`: its send ring. */
+unsigned stream_dgram_rx(struct stream *s);
+unsigned stream_dgram_tx(struct stream *s, uint8_t *ring, uint64_t size);
+
 /* The channel failed: both directions end. */
 void stream_fail(struct stream *s, int err);
 void stream_rx_release(struct stream *s);

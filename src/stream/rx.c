@@ -36,7 +36,7 @@ static uint64_t cell0(uint64_t flags, uint64_t n_inline, uint64_t tail, uint64_t
 }
 
 /* R1: all cells with the next inline tag. `data` has at least 7 readable bytes more than n. */
-static void publish_inline(struct stream *s, const uint8_t *data, unsigned n)
+void stream_publish_inline(struct stream *s, const uint8_t *data, unsigned n)
 {
 	unsigned i;
 
@@ -53,7 +53,7 @@ static void publish_inline(struct stream *s, const uint8_t *data, unsigned n)
 }
 
 /* R2: the bytes up to rx_tail are in the ring. */
-static void publish_ring(struct stream *s)
+void stream_publish_ring(struct stream *s)
 {
 	s->tag_ring = s->tag_ring == GNET_LINE_TAG_RING_LAST ? GNET_LINE_TAG_RING_FIRST
 							     : s->tag_ring + 1u;
@@ -64,7 +64,7 @@ static void publish_ring(struct stream *s)
 }
 
 /* R3 */
-static void publish_flags(struct stream *s, uint64_t flags)
+void stream_publish_flags(struct stream *s, uint64_t flags)
 {
 	const uint64_t all = UINT64_C(0xff) << GNET_LINE_FLAGS_SHIFT;
 
@@ -76,7 +76,7 @@ void stream_connecting(struct stream *s)
 {
 	s->err = 0;
 	stream_publish_txw(s);
-	publish_flags(s, GNET_LINE_CONNECTING);
+	stream_publish_flags(s, GNET_LINE_CONNECTING);
 }
 
 void stream_not_connected(struct stream *s, int err)
@@ -84,12 +84,12 @@ void stream_not_connected(struct stream *s, int err)
 	s->err = err > 255 ? EIO : err;
 	s->errs++;
 	stream_publish_txw(s);
-	publish_flags(s, GNET_LINE_ERR);
+	stream_publish_flags(s, GNET_LINE_ERR);
 }
 
 void stream_is_connected(struct stream *s)
 {
-	publish_flags(s, GNET_LINE_CONNECTED);
+	stream_publish_flags(s, GNET_LINE_CONNECTED);
 }
 
 /* ---- segments --------------------------------------------------------------------------------------------------------- */
@@ -128,7 +128,7 @@ int stream_take_segment(struct stream_set *set)
 }
 
 /* Gives the stream a segment and puts the unread bytes of the private copy at their place in it. */
-static bool attach(struct stream *s, uint64_t unread)
+bool stream_rx_attach(struct stream *s, uint64_t unread)
 {
 	uint64_t i, mask = seg_size(s) - 1;
 	int seg = stream_take_segment(s->set);
@@ -149,7 +149,7 @@ static bool attach(struct stream *s, uint64_t unread)
 
 /* ---- receiving ------------------------------------------------------------------------------------------------------- */
 
-static void wait_for_room(struct stream *s, uint64_t head)
+void stream_wait_for_room(struct stream *s, uint64_t head)
 {
 	s->rx_seen = head;
 	if (list_empty(&s->wait_link))
@@ -164,7 +164,8 @@ static void finish(struct stream *s, int err)
 	if (err)
 		stream_fail(s, err);
 	/* That the peer takes no more is the senders' error: here the stream ended in good order. */
-	publish_flags(s, s->flags | (s->err && s->err != EPIPE ? GNET_LINE_ERR : GNET_LINE_EOF));
+	stream_publish_flags(s, s->flags | (s->err && s->err != EPIPE ? GNET_LINE_ERR
+								      : GNET_LINE_EOF));
 }
 
 /* What a receive gave, other than bytes. */
@@ -193,7 +194,7 @@ static unsigned receive_mini(struct stream *s)
 		return 0;
 	}
 	s->rx_tail += (uint64_t)n;
-	publish_inline(s, s->rx_mini, (unsigned)n);
+	stream_publish_inline(s, s->rx_mini, (unsigned)n);
 	stream_run(s); /* a short count is not the last word: an urgent mark ends it, too */
 	return (unsigned)n;
 }
@@ -205,12 +206,12 @@ static void publish_received(struct stream *s, uint64_t from, uint64_t n, uint64
 
 	s->rx_tail = from + n;
 	if (unread || n > GNET_INLINE_MAX) {
-		publish_ring(s);
+		stream_publish_ring(s);
 		return;
 	}
 	for (i = 0; i < n; i++)
 		s->rx_mini[i] = ring[(from + i) & mask];
-	publish_inline(s, s->rx_mini, (unsigned)n);
+	stream_publish_inline(s, s->rx_mini, (unsigned)n);
 }
 
 static unsigned receive_ring(struct stream *s, uint64_t head)
@@ -224,7 +225,7 @@ static unsigned receive_ring(struct stream *s, uint64_t head)
 	ssize_t n;
 
 	if (!room) {
-		wait_for_room(s, head);
+		stream_wait_for_room(s, head);
 		return 0;
 	}
 	n = s->ch->ops->recv(s->ch, v, want > first ? 2 : 1);
@@ -244,6 +245,8 @@ unsigned stream_rx_step(struct stream *s)
 		most = s->rx_seg >= 0 ? seg_size(s) : s->cell0 >> GNET_LINE_INLINE_SHIFT & 0x7f;
 	unsigned n;
 
+	if (s->dgram)
+		return stream_dgram_rx(s);
 	if (!s->readable || s->rx_done || s->closing)
 		return 0;
 	head = __atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE);
@@ -252,8 +255,8 @@ unsigned stream_rx_step(struct stream *s)
 		finish(s, EIO); /* a kernel wrote where it should not */
 		return 1;
 	}
-	if (s->rx_seg < 0 && unread && !attach(s, unread)) {
-		wait_for_room(s, head);
+	if (s->rx_seg < 0 && unread && !stream_rx_attach(s, unread)) {
+		stream_wait_for_room(s, head);
 		return 0;
 	}
 	n = s->rx_seg < 0 ? receive_mini(s) : receive_ring(s, head);

@@ -13,8 +13,8 @@ void stream_set_init(struct stream_set *set, struct proxy_thread *t, struct slab
 	list_init(&set->attached);
 	list_init(&set->hot);
 	set->n_hot = 0;
-	list_init(&set->later);
 	list_init(&set->closing);
+	list_init(&set->later);
 	set->bytes_in = set->bytes_out = set->unsent = 0;
 }
 

@@ -43,6 +43,12 @@ struct stream {
 	struct list run_link, wait_link, attached_link, closing_link, hot_link, later_link;
 	uint64_t hot_until;
 
+	/* datagrams */
+	bool dgram;
+	bool rx_shut;        /* shut down for receiving */
+	unsigned addr_room;  /* bytes for an address in a received record, a multiple of 16 */
+	uint64_t dgram_most; /* no datagram of the transport is longer */
+
 	/* receive */
 	uint64_t rx_tail; /* published */
 	uint64_t rx_seen; /* the kernel's head when the stream began to wait */
@@ -83,6 +89,8 @@ unsigned stream_set_step(struct stream_set *set, uint64_t now, uint64_t *next);
 bool stream_set_waits(const struct stream_set *set);
 bool stream_set_has_room(const struct stream_set *set);
 
+/* Makes it a stream of datagrams: before it is connected to its channel. */
+void stream_set_dgram(struct stream *s, unsigned addr_room, uint64_t most);
 /* Before the descriptor is given out; from any thread. Resets the shared record. */
 void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus *bus,
 		 void (*gone)(struct stream *));

@@ -67,6 +67,13 @@ void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus 
 	__atomic_store_n(&bus->head, 0, __ATOMIC_RELAXED);
 }
 
+void stream_set_dgram(struct stream *s, unsigned addr_room, uint64_t most)
+{
+	s->dgram = true;
+	s->addr_room = addr_room;
+	s->dgram_most = most;
+}
+
 void stream_connected(struct stream *s, struct channel *ch)
 {
 	s->ch = ch;
@@ -208,6 +215,17 @@ static unsigned send_some(struct stream *s)
 	return (unsigned)rc;
 }
 
+static unsigned send_datagrams(struct stream *s)
+{
+	uint64_t from = s->tx_head;
+	unsigned n = stream_dgram_tx(s, tx_buf(s), tx_size(s));
+
+	if (n && s->closing && !s->linger_in_all)
+		linger(s);
+	atomic_fetch_add_explicit(&s->set->bytes_out, s->tx_head - from, memory_order_relaxed);
+	return n;
+}
+
 static void shut_wr(struct stream *s)
 {
 	int rc = s->ch->ops->shutdown(s->ch, SHUT_WR);
@@ -225,7 +243,7 @@ unsigned stream_tx_step(struct stream *s)
 	if (!s->ch)
 		return 0;
 	if (!s->tx_dead && s->writable && s->tx_head != s->tx_tail)
-		n = send_some(s);
+		n = s->dgram ? send_datagrams(s) : send_some(s);
 	if (s->shut_wr && !s->tx_dead && s->tx_head == s->tx_tail)
 		shut_wr(s);
 	if (s->closing && (s->tx_dead || s->tx_head == s->tx_tail))
@@ -245,7 +263,7 @@ int stream_shutdown(struct stream *s, int how)
 		return -ENOTCONN;
 	if (how != SHUT_WR) {
 		rc = s->ch->ops->shutdown(s->ch, SHUT_RD);
-		s->readable = true;
+		s->readable = s->rx_shut = true;
 	}
 	if (how != SHUT_RD)
 		s->shut_wr = true;

@@ -6,7 +6,7 @@
  * the one thread call it at the same point with the same arguments (a buffer is the same memory for all of them), and all get
  * the same result. A call acts as a barrier of its scope, at its begin and at its end. Blocks may be of any size; several
  * blocks, warps and threads may use one socket at once. A thread that waits in a call of thread scope keeps its warp
- * waiting; calls of warp scope take 6 KiB of the block's shared memory.
+ * waiting; calls of warp scope take 9 KiB of the block's shared memory.
  *
  * Results: 0, a count or a descriptor, or a negative errno. Besides those that a call lists, each can return:
  *   -EBADF     no such descriptor, or it was closed while the call waited
@@ -30,8 +30,8 @@
 #include <gpunet/dev/device.h>
 #include <gpunet/dev/order.h>
 
-/* Makes a socket. domain AF_INET, AF_INET6 or AF_UNIX; type SOCK_STREAM, with SOCK_NONBLOCK or not (SOCK_CLOEXEC is always in
- * force); protocol 0.
+/* Makes a socket. domain AF_INET, AF_INET6 or AF_UNIX; type SOCK_STREAM or SOCK_DGRAM, with SOCK_NONBLOCK or not
+ * (SOCK_CLOEXEC is always in force); protocol 0.
  * -EAFNOSUPPORT, -EPROTONOSUPPORT, -ESOCKTNOSUPPORT; -EMFILE: the process's or the network's (option max_sockets) limit. */
 GNET_DEV int gsocket(gnet_t *net, int domain, int type, int protocol);
 
@@ -115,6 +115,34 @@ GNET_DEV int gpoll(gnet_t *net, struct gnet_pollfd *fds, uint32_t n, int64_t tim
 GNET_DEV int gpoll_warp(gnet_t *net, struct gnet_pollfd *fds, uint32_t n, int64_t timeout_ns);
 GNET_DEV int gpoll_thread(gnet_t *net, struct gnet_pollfd *fds, uint32_t n, int64_t timeout_ns);
 
+/*
+ * Datagrams: UDP and UNIX sockets of type SOCK_DGRAM. One call is one datagram, whole, also of length 0. gsendto returns `len`;
+ * without `addr` (NULL), as gsend, it sends to the peer that gconnect has set (AF_UNSPEC takes it away again). grecvfrom waits for
+ * a datagram and returns how many of its bytes are now in `buf`: what does not fit is lost; with MSG_TRUNC it returns the
+ * datagram's whole length; MSG_PEEK leaves it. `addr` and `alen` (in: room, out: length) receive the sender's address, or are NULL.
+ *   -EMSGSIZE      longer than 65,507 bytes (UDP over IPv6: 65,527), or than a ring (option segment_bytes) holds
+ *   -EDESTADDRREQ  no address and no peer
+ *   -ENOBUFS       no ring is to be had (option slab_bytes); one of up to 48 bytes to an IP address needs none, nor one of up to
+ *                  80 bytes to the peer
+ * A datagram is sent after gsendto has returned, so its error (-ECONNREFUSED, -EMSGSIZE for one beyond SO_SNDBUF, -ENETUNREACH, a
+ * UNIX path without a socket, ...) is told by a later call on the socket or by SO_ERROR, once; the socket goes on. What the rings
+ * do not hold waits in the host's socket. A received datagram larger than a ring is cut.
+ * On a stream gsendto without an address is gsend (with one -EISCONN) and grecvfrom is grecv, with *alen 0.
+ */
+GNET_DEV int64_t gsendto(gnet_t *net, int fd, const void *buf, uint64_t len, int flags,
+			 const void *addr, uint32_t alen);
+GNET_DEV int64_t grecvfrom(gnet_t *net, int fd, void *buf, uint64_t len, int flags, void *addr,
+			   uint32_t *alen);
+/* The same by one warp, and by one thread. */
+GNET_DEV int64_t gsendto_warp(gnet_t *net, int fd, const void *buf, uint64_t len, int flags,
+			      const void *addr, uint32_t alen);
+GNET_DEV int64_t gsendto_thread(gnet_t *net, int fd, const void *buf, uint64_t len, int flags,
+				const void *addr, uint32_t alen);
+GNET_DEV int64_t grecvfrom_warp(gnet_t *net, int fd, void *buf, uint64_t len, int flags, void *addr,
+				uint32_t *alen);
+GNET_DEV int64_t grecvfrom_thread(gnet_t *net, int fd, void *buf, uint64_t len, int flags,
+				  void *addr, uint32_t *alen);
+
 /* how: SHUT_RD, SHUT_WR or SHUT_RDWR. SHUT_WR: the peer gets the end of the stream after what was sent. -ENOTCONN, -EINVAL. */
 GNET_DEV int gshutdown(gnet_t *net, int fd, int how);
 
@@ -152,6 +180,7 @@ GNET_DEV int ggetsockopt(gnet_t *net, int fd, int level, int name, void *val, ui
 GNET_DEV int ggetsockname(gnet_t *net, int fd, void *addr, uint32_t *len);
 GNET_DEV int ggetpeername(gnet_t *net, int fd, void *addr, uint32_t *len);
 
+#include <gpunet/dev/impl/dgram.h>
 #include <gpunet/dev/impl/option.h>
 #include <gpunet/dev/impl/borrow.h>
 #include <gpunet/dev/impl/poll.h>

@@ -23,7 +23,7 @@ struct tcp {
 	socklen_t peer_len;
 };
 
-static const struct channel_ops tcp_ops, unix_ops;
+static const struct channel_ops tcp_ops, unix_ops, udp_ops, unix_dgram_ops;
 
 static struct tcp *tcp_of(struct channel *c)
 {
@@ -44,14 +44,21 @@ static void on_event(struct proxy_watch *w, uint32_t e)
 	s->base.event(&s->base, events);
 }
 
+static const struct channel_ops *ops_for(int domain, int type)
+{
+	if (type == SOCK_DGRAM)
+		return domain == AF_UNIX ? &unix_dgram_ops : &udp_ops;
+	return domain == AF_UNIX ? &unix_ops : &tcp_ops;
+}
+
 /* A channel that has no descriptor yet. */
-static struct tcp *tcp_new(int domain)
+static struct tcp *tcp_new(int domain, int type)
 {
 	struct tcp *s = sys.alloc(sizeof(*s));
 
 	if (!s)
 		return NULL;
-	s->base.ops = domain == AF_UNIX ? &unix_ops : &tcp_ops;
+	s->base.ops = ops_for(domain, type);
 	s->watch.fn = on_event;
 	s->fd = -1;
 	s->domain = domain;
@@ -65,15 +72,15 @@ int tcp_create(int domain, int type, int protocol, struct channel **out)
 
 	if (domain != AF_INET && domain != AF_INET6 && domain != AF_UNIX)
 		return -EAFNOSUPPORT;
-	if (type != SOCK_STREAM)
+	if (type != SOCK_STREAM && type != SOCK_DGRAM)
 		return -ESOCKTNOSUPPORT;
-	s = tcp_new(domain);
+	s = tcp_new(domain, type);
 	if (!s)
 		return -ENOMEM;
 	s->fd = sys.socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol);
 	if (s->fd < 0) {
 		rc = s->fd;
-	} else if (domain != AF_UNIX) {
+	} else if (domain != AF_UNIX && type == SOCK_STREAM) {
 		rc = sys.setsockopt(s->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 		/* Slower without, not wrong. What it accepts has it from the listener. */
 		(void)sys.setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
@@ -126,7 +133,7 @@ static int tcp_connect_result(struct channel *c)
 /* What can be short is got first: a connection that has left the backlog could only be dropped. */
 static int tcp_accept(struct channel *c, struct channel **out)
 {
-	struct tcp *s = tcp_of(c), *conn = tcp_new(s->domain);
+	struct tcp *s = tcp_of(c), *conn = tcp_new(s->domain, SOCK_STREAM);
 	socklen_t len;
 
 	if (!conn)
@@ -158,6 +165,56 @@ static ssize_t tcp_recv(struct channel *c, const struct iovec *iov, int n)
 	struct msghdr m = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
 
 	return sys.recvmsg(tcp_of(c)->fd, &m, MSG_DONTWAIT);
+}
+
+/* ---- datagrams -------------------------------------------------------------------------------------------------------- */
+
+static ssize_t dgram_send_to(struct channel *c, const struct iovec *iov, int n,
+			     const struct sockaddr *a, socklen_t len)
+{
+	struct msghdr m = { .msg_name = (void *)(uintptr_t)a,
+			    .msg_namelen = a ? len : 0,
+			    .msg_iov = (struct iovec *)(uintptr_t)iov,
+			    .msg_iovlen = (size_t)n };
+
+	return sys.sendmsg(tcp_of(c)->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static ssize_t dgram_recv_from(struct channel *c, const struct iovec *iov, int n,
+			       struct sockaddr *a, socklen_t *len)
+{
+	struct msghdr m = { .msg_name = a,
+			    .msg_namelen = *len,
+			    .msg_iov = (struct iovec *)(uintptr_t)iov,
+			    .msg_iovlen = (size_t)n };
+	ssize_t rc = sys.recvmsg(tcp_of(c)->fd, &m, MSG_DONTWAIT | MSG_TRUNC);
+
+	*len = m.msg_namelen;
+	return rc;
+}
+
+static ssize_t dgram_next(struct channel *c)
+{
+	struct msghdr m = { 0 };
+
+	return sys.recvmsg(tcp_of(c)->fd, &m, MSG_DONTWAIT | MSG_TRUNC | MSG_PEEK);
+}
+
+static ssize_t no_send_to(struct channel *c, const struct iovec *iov, int n,
+			  const struct sockaddr *a, socklen_t len)
+{
+	return -EOPNOTSUPP;
+}
+
+static ssize_t no_recv_from(struct channel *c, const struct iovec *iov, int n, struct sockaddr *a,
+			    socklen_t *len)
+{
+	return -EOPNOTSUPP;
+}
+
+static ssize_t no_next(struct channel *c)
+{
+	return -EOPNOTSUPP;
 }
 
 static int tcp_shutdown(struct channel *c, int how)
@@ -224,14 +281,18 @@ static void tcp_close(struct channel *c, int abort)
 		sys.free(s);
 }
 
-#define TCP_OPS(name_)                                                                          \
+#define TCP_OPS(name_, send_to_, recv_from_, next_)                                             \
 	{                                                                                       \
 		.name = name_, .bind = tcp_bind, .listen = tcp_listen, .connect = tcp_connect,  \
 		.connect_result = tcp_connect_result, .accept = tcp_accept, .send = tcp_send,   \
-		.recv = tcp_recv, .shutdown = tcp_shutdown, .name_of = tcp_name_of,             \
-		.set_option = tcp_set_option, .get_option = tcp_get_option, .start = tcp_start, \
-		.close = tcp_close,                                                             \
+		.recv = tcp_recv, .send_to = send_to_, .recv_from = recv_from_, .next = next_,  \
+		.shutdown = tcp_shutdown, .name_of = tcp_name_of, .set_option = tcp_set_option, \
+		.get_option = tcp_get_option, .start = tcp_start, .close = tcp_close,           \
 	}
 
-static const struct channel_ops tcp_ops = TCP_OPS("tcp");
-static const struct channel_ops unix_ops = TCP_OPS("unix");
+static const struct channel_ops tcp_ops = TCP_OPS("tcp", no_send_to, no_recv_from, no_next);
+static const struct channel_ops unix_ops = TCP_OPS("unix", no_send_to, no_recv_from, no_next);
+static const struct channel_ops udp_ops =
+	TCP_OPS("udp", dgram_send_to, dgram_recv_from, dgram_next);
+static const struct channel_ops unix_dgram_ops =
+	TCP_OPS("unix-dgram", dgram_send_to, dgram_recv_from, dgram_next);

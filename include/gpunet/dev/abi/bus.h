@@ -137,6 +137,22 @@ struct gnet_sock_bus {
 	uint64_t pad1[7];
 };
 
+/*
+ * ---- datagrams: records in the same rings ---------------------------------------------------------------------------
+ *
+ * This header, the address in addr_room bytes, `stored` bytes of the datagram, up to the next multiple of 16. A record
+ * begins at a multiple of 16.
+ */
+struct gnet_dgram {
+	uint32_t len; /* of the datagram; received: more than `stored` if it was cut */
+	uint32_t stored;
+	uint16_t addr_len;  /* 0: none */
+	uint16_t addr_room; /* a multiple of 16 */
+	uint32_t pad;
+};
+
+#define GNET_DGRAM_ADDR_MAX 112u
+
 /* ---- control line ------------------------------------------------------------------------------------------------ */
 
 struct gnet_ctl {

@@ -21,7 +21,7 @@ struct gnet_sock {
 	uint64_t life;     /* generation 32 | GNET_L_CLOSING | users 16; generation 0: no socket */
 	uint64_t queue;    /* submission queue of the proxy thread that owns it */
 	uint64_t err_seen; /* number of the last error in txw that a call was told of */
-	uint64_t pad0;
+	uint64_t domain;   /* of a socket of datagrams */
 	/* Receive side, under GNET_L_HELD of rx. */
 	uint64_t rx;      /* generation 32 | GNET_L_HELD, _CLOSING, _CONNECTED, _LISTENING */
 	uint64_t rx_head; /* consumed: bytes, or connections of a listener */
@@ -48,6 +48,7 @@ struct gnet_sock {
 #define GNET_L_SHUT_WR 0x100000u
 #define GNET_L_FAILED 0x200000u   /* of tx: a call was told of the error that ended the stream */
 #define GNET_L_NONBLOCK 0x400000u /* of rx and tx */
+#define GNET_L_DGRAM 0x20000000u  /* of rx and tx: records, not a stream */
 #define GNET_L_BORROWED 0x800000u /* of rx and tx: held by a borrower, not by a call */
 #define GNET_L_LENT 0x4000000u    /* of life: one borrow; at most two, one a side */
 #define GNET_L_LENT_MASK 0xc000000u

@@ -3,11 +3,14 @@
 #ifndef GPUNET_DEV_ABI_SOCKET_H
 #define GPUNET_DEV_ABI_SOCKET_H
 
+#include <stdint.h>
+
 #define GNET_AF_UNIX 1
 #define GNET_AF_INET 2
 #define GNET_AF_INET6 10
 
 #define GNET_SOCK_STREAM 1
+#define GNET_SOCK_DGRAM 2
 /* Flags of a type, and of gaccept4. */
 #define GNET_SOCK_NONBLOCK 0x800
 #define GNET_SOCK_CLOEXEC 0x80000
@@ -17,10 +20,18 @@
 #define GNET_O_RDWR 2
 #define GNET_O_NONBLOCK 0x800
 
+#define GNET_AF_UNSPEC 0
 #define GNET_MSG_PEEK 0x02
+#define GNET_MSG_TRUNC 0x20
 #define GNET_MSG_DONTWAIT 0x40
 #define GNET_MSG_WAITALL 0x100
 #define GNET_MSG_NOSIGNAL 0x4000
+
+/* As struct iovec. */
+struct gnet_iovec {
+	void *base;
+	uint64_t len;
+};
 
 #define GNET_POLLIN 0x001
 #define GNET_POLLOUT 0x004

@@ -94,7 +94,7 @@ GNET_DEV int64_t grecv_borrow(gnet_t *net, int fd, struct gnet_borrow *b, uint64
 	}
 	gnet__sync(sc);
 	if (!s->sk) {
-		rc = s->fail;
+		rc = s->fail == GNET__IS_DGRAM ? -GNET__EOPNOTSUPP : s->fail;
 		gnet__sync(sc);
 		return rc;
 	}
@@ -155,7 +155,7 @@ GNET_DEV int64_t gnet__send_reserve(gnet_t *net, int fd, struct gnet__scratch *s
 		return -GNET__EINVAL;
 	gnet__send_begin(net, fd, s, flags);
 	if (!s->sk)
-		return s->fail;
+		return s->fail == GNET__IS_DGRAM ? -GNET__EOPNOTSUPP : s->fail;
 	rc = gnet__send_attach(net, fd, s);
 	t = gnet__tx_load(s->sk);
 	if (!rc && !t.seg)

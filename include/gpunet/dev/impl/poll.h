@@ -44,6 +44,30 @@ GNET_DEV short gnet__poll_stream(gnet_t *net, const struct gnet_sock *sk,
 	return r;
 }
 
+/* What a socket of datagrams has: an error that a call was told of is over. */
+GNET_DEV short gnet__poll_dgram(gnet_t *net, const struct gnet_sock *sk,
+				const struct gnet_sock_bus *bus, uint64_t tx)
+{
+	uint64_t head = gnet_sys_load(&bus->head), c0 = gnet_sys_load(&bus->line.cell[0]);
+	uint64_t txw = gnet_sys_load(&bus->txw), tail = gnet_dev_load(&sk->tx_tail);
+	uint64_t window = gnet_dev_load(&sk->tx_seg) & 0xffffffffu ? (uint64_t)1 << net->seg_log2
+								   : GNET_MINI_BYTES;
+	int ended = (c0 >> GNET_LINE_FLAGS_SHIFT & GNET_LINE_EOF) != 0;
+	short r = 0;
+
+	if (ended || gnet__line_tail(c0, head) != head)
+		r |= GNET_POLLIN;
+	if (ended)
+		r |= GNET_POLLRDHUP;
+	if (txw >> GNET_TXW_ERRS_SHIFT != gnet_dev_load(&sk->err_seen))
+		r |= GNET_POLLERR;
+	if (((tail - txw) & GNET_TXW_POS_MASK) < window)
+		r |= GNET_POLLOUT;
+	if (ended && (tx & GNET_L_SHUT_WR))
+		r |= GNET_POLLHUP;
+	return r;
+}
+
 /* A socket that kernels do not know as connected. */
 GNET_DEV short gnet__poll_unknown(gnet_t *net, const struct gnet_sock *sk, int fd, uint64_t tx)
 {
@@ -72,6 +96,8 @@ GNET_DEV short gnet__poll_one(gnet_t *net, const struct gnet_pollfd *f)
 		r = GNET_POLLNVAL;
 	else if (rx & GNET_L_LISTENING)
 		r = gnet__poll_listener(&net->bus[GNET_FD_SLOT(f->fd)]);
+	else if (rx & GNET_L_DGRAM)
+		r = gnet__poll_dgram(net, sk, &net->bus[GNET_FD_SLOT(f->fd)], tx);
 	else if (rx & GNET_L_CONNECTED)
 		r = gnet__poll_stream(net, sk, &net->bus[GNET_FD_SLOT(f->fd)], tx);
 	else

@@ -23,6 +23,10 @@ GNET_DEV int gnet__alive(uint64_t word, int fd)
 	return word >> GNET_L_GEN_SHIFT == GNET_FD_GEN(fd) && !(word & GNET_L_CLOSING);
 }
 
+/* Results of a call that is for sockets of the other kind; no errno. */
+#define GNET__IS_DGRAM (-4096)
+#define GNET__IS_STREAM (-4097)
+
 /* How a call waits, from its flags and its socket's options. */
 struct gnet__wait {
 	uint64_t turn;
@@ -30,7 +34,8 @@ struct gnet__wait {
 	uint64_t *limit; /* the socket's limit for such calls, 0: none */
 	uint64_t word;   /* what the side was when it was taken */
 	int dontwait;
-	int some; /* the call has moved bytes: an error is left for the next one */
+	int dgram; /* the call is for a socket of datagrams */
+	int some;  /* the call has moved bytes: an error is left for the next one */
 };
 
 GNET_DEV void gnet__wait_begin(struct gnet__wait *w, uint64_t *limit, int flags)
@@ -39,6 +44,7 @@ GNET_DEV void gnet__wait_begin(struct gnet__wait *w, uint64_t *limit, int flags)
 	w->until = 0;
 	w->limit = limit;
 	w->dontwait = flags & GNET_MSG_DONTWAIT;
+	w->dgram = 0;
 	w->some = 0;
 }
 
@@ -88,7 +94,9 @@ GNET_DEV int64_t gnet__sock_error(gnet_t *net, int fd, struct gnet_sock *sk, int
 		uint64_t old = gnet_dev_cas(&sk->err_seen, seen, number);
 
 		if (old == seen) {
-			if (gnet_dev_load(&sk->tx) & GNET_L_CONNECTED)
+			uint64_t tx = gnet_dev_load(&sk->tx);
+
+			if ((tx & (GNET_L_CONNECTED | GNET_L_DGRAM)) == GNET_L_CONNECTED)
 				gnet_dev_or(&sk->tx, GNET_L_FAILED);
 			return -(int64_t)(txw >> GNET_TXW_ERR_SHIFT & 0xff);
 		}
@@ -130,6 +138,8 @@ GNET_DEV int gnet__take(gnet_t *net, int fd, uint64_t *side, uint64_t state, int
 		}
 		if (old & GNET_L_NONBLOCK)
 			w->dontwait = 1;
+		if (old & GNET_L_DGRAM && state == GNET_L_CONNECTED && gnet__alive(old, fd))
+			return GNET__IS_DGRAM;
 		while (old & GNET_L_HELD && gnet__alive(old, fd)) {
 			int rc = w->dontwait ? -GNET__EAGAIN : gnet__limited_spin(net, w);
 

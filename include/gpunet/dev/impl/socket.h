@@ -6,6 +6,7 @@
 #ifndef GPUNET_DEV_IMPL_SOCKET_H
 #define GPUNET_DEV_IMPL_SOCKET_H
 
+#include <gpunet/dev/impl/dgram.h>
 #include <gpunet/dev/impl/stream.h>
 
 /* Runs an expression in thread 0 and returns its value in all threads of the block. */
@@ -46,8 +47,11 @@ GNET_DEV int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
 		if (fd != -GNET__EMFILE)
 			break;
 	}
-	if (fd >= 0)
-		gnet__sock_init(net, (int)fd, nonblock);
+	if (fd >= 0) {
+		net->socks[GNET_FD_SLOT((int)fd)].domain = (uint64_t)domain;
+		gnet__sock_init(net, (int)fd,
+				nonblock | (type == GNET_SOCK_DGRAM ? GNET_L_DGRAM : 0));
+	}
 	return fd;
 }
 
@@ -79,6 +83,20 @@ GNET_DEV int64_t gnet__connect_wait(gnet_t *net, int fd, struct gnet_sock *sk, s
 	}
 }
 
+/* AF_UNSPEC takes a socket of datagrams from its peer. */
+GNET_DEV void gnet__mark_connected(struct gnet_sock *sk, const void *addr)
+{
+	const uint8_t *family = (const uint8_t *)addr;
+
+	if (family[0] == GNET_AF_UNSPEC && family[1] == 0) {
+		gnet_dev_and(&sk->rx, ~(uint64_t)GNET_L_CONNECTED);
+		gnet_dev_and(&sk->tx, ~(uint64_t)GNET_L_CONNECTED);
+	} else {
+		gnet_dev_or(&sk->rx, GNET_L_CONNECTED);
+		gnet_dev_or(&sk->tx, GNET_L_CONNECTED);
+	}
+}
+
 GNET_DEV int64_t gnet__connect(gnet_t *net, int fd, const void *addr, uint32_t len)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
@@ -94,10 +112,8 @@ GNET_DEV int64_t gnet__connect(gnet_t *net, int fd, const void *addr, uint32_t l
 		rc = gnet__call_addr(net, GNET_OP_CONNECT, fd, addr, len, !w.dontwait);
 	if (rc == -GNET__EINPROGRESS && !w.dontwait)
 		rc = gnet__connect_wait(net, fd, sk, &w);
-	if (!rc) {
-		gnet_dev_or(&sk->rx, GNET_L_CONNECTED);
-		gnet_dev_or(&sk->tx, GNET_L_CONNECTED);
-	}
+	if (!rc)
+		gnet__mark_connected(sk, addr);
 	gnet__leave(sk);
 	return rc;
 }

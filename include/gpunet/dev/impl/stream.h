@@ -36,6 +36,8 @@ struct gnet__scratch {
 	struct gnet_sock *sk;   /* whose side this call holds; 0: it holds none */
 	struct gnet_sqe *entry; /* that the lanes fill */
 	struct gnet__wait wait; /* thread 0 */
+	struct gnet_dgram rec;  /* header of the datagram at hand */
+	uint32_t room;          /* for its sender's address */
 	uint64_t cell[GNET_CELLS];
 };
 
@@ -52,6 +54,18 @@ struct gnet__scope {
 	uint32_t lanes; /* the first of them, which are one warp */
 	uint32_t mask;  /* their lane mask */
 };
+
+/* gsend and grecv of a socket of datagrams, in dgram.h. */
+#ifdef __CUDACC__
+#define GNET__COLD static __device__ __noinline__ __attribute__((unused))
+#else
+#define GNET__COLD GNET_DEV
+#endif
+
+GNET__COLD int64_t gnet__send_one(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
+				  int fd, const void *buf, uint64_t len, int flags);
+GNET__COLD int64_t gnet__recv_one(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
+				  int fd, void *buf, uint64_t len, int flags);
 
 GNET_DEV uint32_t gnet__tid(void)
 {
@@ -165,9 +179,13 @@ GNET_DEV uint32_t gnet__recv_idle(gnet_t *net, int fd, struct gnet__scratch *s, 
 {
 	struct gnet_sock *sk = s->sk;
 
-	if (lflags & GNET_LINE_ERR)
-		s->rc = s->wait.some ? 0 : gnet__sock_error(net, fd, sk, 0);
-	else if (lflags & GNET_LINE_EOF)
+	s->rc = 0;
+	if ((lflags & GNET_LINE_ERR) && !s->wait.some)
+		s->rc = gnet__sock_error(net, fd, sk, 0);
+	/* An error ends a stream, but not a socket of datagrams. */
+	if (s->rc || ((lflags & GNET_LINE_ERR) && !s->wait.dgram))
+		return 0;
+	if (lflags & GNET_LINE_EOF)
 		s->rc = 0;
 	else if (s->wait.dontwait)
 		s->rc = -GNET__EAGAIN;
@@ -230,6 +248,8 @@ GNET_DEV void gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 	struct gnet_sock *sk = gnet__slot(net, fd);
 	int rc = flags & ~known ? -GNET__EOPNOTSUPP : sk ? 0 : -GNET__EBADF;
 
+	if (flags & GNET_MSG_TRUNC)
+		rc = GNET__IS_DGRAM; /* or the call is wrong, as it will find */
 	if (!rc) {
 		gnet__wait_begin(&s->wait, &sk->rcv_limit, flags);
 		rc = gnet__take(net, fd, &sk->rx, GNET_L_CONNECTED, -GNET__ENOTCONN, &s->wait);
@@ -370,7 +390,7 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 	if (!sk) {
 		rc = s->fail;
 		gnet__sync(sc);
-		return rc;
+		return rc == GNET__IS_DGRAM ? gnet__recv_one(sc, s, net, fd, buf, len, flags) : rc;
 	}
 	nonblock = s->wait.dontwait;
 	do {
@@ -454,8 +474,13 @@ GNET_DEV int64_t gnet__send_room(gnet_t *net, int fd, struct gnet_sock *sk, stru
 		return (int64_t)room;
 	}
 	txw = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(fd)].txw);
-	if (txw >> GNET_TXW_ERR_SHIFT & 0xff)
-		return w->some ? -GNET__EPIPE : gnet__sock_error(net, fd, sk, -GNET__EPIPE);
+	if (txw >> GNET_TXW_ERR_SHIFT & 0xff) {
+		int64_t later = w->dgram ? 0 : -GNET__EPIPE;
+		int64_t rc = w->some ? later : gnet__sock_error(net, fd, sk, later);
+
+		if (rc)
+			return rc;
+	}
 	t->looks = 0;
 	t->head += (txw - t->head) & GNET_TXW_POS_MASK;
 	gnet_dev_store(&sk->tx_seg, t->seg);
@@ -698,7 +723,7 @@ GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet
 	if (!sk) {
 		rc = s->fail;
 		gnet__sync(sc);
-		return rc;
+		return rc == GNET__IS_DGRAM ? gnet__send_one(sc, s, net, fd, buf, len, flags) : rc;
 	}
 	do {
 		rc = gnet__send_step(sc, net, fd, s, (const uint8_t *)buf + sent, len - sent);

@@ -37,6 +37,16 @@ static int happens(enum fault f)
 	return 1;
 }
 
+/* A datagram is never short. */
+static int is_stream(int fd)
+{
+	socklen_t n = sizeof(int);
+	int type = 0;
+
+	CHECK_EQ(sys_real.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n), 0);
+	return type == SOCK_STREAM;
+}
+
 /* The first few bytes of what the message describes. */
 static size_t cut(const struct msghdr *m, struct iovec *one)
 {
@@ -57,7 +67,7 @@ static ssize_t bad_sendmsg(int fd, const struct msghdr *m, int flags)
 		return -EINTR;
 	if (happens(NO_MEMORY))
 		return draw() % 2 ? -ENOMEM : -ENOBUFS;
-	if (happens(SHORT) && cut(m, &one)) {
+	if (is_stream(fd) && happens(SHORT) && cut(m, &one)) {
 		shorter.msg_iov = &one;
 		shorter.msg_iovlen = 1;
 		return sys_real.sendmsg(fd, &shorter, flags);
@@ -74,7 +84,7 @@ static ssize_t bad_recvmsg(int fd, struct msghdr *m, int flags)
 		return -EINTR;
 	if (happens(NO_MEMORY))
 		return draw() % 2 ? -ENOMEM : -ENOBUFS;
-	if (happens(SHORT) && cut(m, &one)) {
+	if (is_stream(fd) && happens(SHORT) && cut(m, &one)) {
 		shorter.msg_iov = &one;
 		shorter.msg_iovlen = 1;
 		return sys_real.recvmsg(fd, &shorter, flags);
@@ -170,6 +180,88 @@ GNET_DEV int traffic(struct test_args *a, struct test_report *r, uint8_t *buf)
 
 TEST_KERNEL(traffic_kernel, traffic)
 
+/* ---- the same with datagrams: one block answers, each to its sender ----------------------------- */
+
+GNET_DEV uint64_t burst_of(uint64_t i)
+{
+	return 1 + i % 4;
+}
+
+GNET_DEV uint64_t datagram_of(uint64_t i, uint64_t k)
+{
+	return i % 5 == 0 ? k : (i * 7919 + k * 631) % 3000;
+}
+
+/* A socket of datagrams on a name of its own. */
+GNET_DEV int datagrams_at(struct test_args *a, const struct test_addr *at, uint32_t len)
+{
+	int fd = gsocket(a->net, at->a.sa.sa_family, GNET_SOCK_DGRAM, 0);
+	int rc = fd < 0 ? fd : gbind(a->net, fd, &at->a, len);
+
+	return rc < 0 ? rc : fd;
+}
+
+GNET_DEV int datagrams_echo(struct test_args *a, struct test_report *r, uint8_t *buf)
+{
+	__shared__ struct test_addr from;
+	__shared__ uint32_t len;
+	uint64_t left = 0;
+	int64_t n;
+	int fd;
+
+	for (uint64_t i = 0; i < a->n; i++)
+		left += PAIRS * burst_of(i);
+	K_GET(r, fd, datagrams_at(a, a->want, a->want->len));
+	len = sizeof(from.a);
+	K_EQ(r, ggetsockname(a->net, fd, &a->where->a, &len), 0);
+	if (test_k_tid() == 0)
+		a->where->len = len;
+	test_k_set(&a->where->ready, 1);
+	for (; left; left--) {
+		__syncthreads();
+		if (test_k_tid() == 0)
+			len = sizeof(from.a);
+		__syncthreads();
+		K_GET(r, n, grecvfrom(a->net, fd, buf, a->room, 0, &from.a, &len));
+		K_EQ(r, gsendto(a->net, fd, buf, (uint64_t)n, 0, &from.a, len), n);
+	}
+	K_EQ(r, gclose(a->net, fd), 0);
+	return 0;
+}
+
+GNET_DEV int datagrams_ask(struct test_args *a, struct test_report *r, uint8_t *buf)
+{
+	uint32_t key = blockIdx.x, unix_ = a->want->a.sa.sa_family == GNET_AF_UNIX;
+	uint64_t i, k, n;
+	int fd;
+
+	test_k_wait(&a->where->ready, 1);
+	/* A UNIX address without a path: the system finds a name. */
+	K_GET(r, fd, datagrams_at(a, a->want, unix_ ? 2 : a->want->len));
+	K_EQ(r, gconnect(a->net, fd, &a->where->a, a->where->len), 0);
+	for (i = 0; i < a->n; i++) {
+		for (k = 0; k < burst_of(i); k++) {
+			n = datagram_of(i, k);
+			test_k_pattern(buf, n, i + k, key);
+			K_EQ(r, gsend(a->net, fd, buf, n, 0), n);
+		}
+		for (k = 0; k < burst_of(i); k++) {
+			n = datagram_of(i, k);
+			K_EQ(r, grecv(a->net, fd, buf, a->room, 0), n);
+			K_EQ(r, test_k_wrong(buf, n, i + k, key), 0);
+		}
+	}
+	K_EQ(r, gclose(a->net, fd), 0);
+	return 0;
+}
+
+GNET_DEV int datagrams(struct test_args *a, struct test_report *r, uint8_t *buf)
+{
+	return blockIdx.x ? datagrams_ask(a, r, buf) : datagrams_echo(a, r, buf);
+}
+
+TEST_KERNEL(datagrams_kernel, datagrams)
+
 /* Takes n connections and answers each. */
 GNET_DEV int answer(struct test_args *a, struct test_report *r, uint8_t *buf)
 {
@@ -223,7 +315,7 @@ static void accept_without_memory(enum test_kind kind)
 	test_teardown(&a);
 }
 
-static void run(enum test_kind kind, unsigned threads)
+static void run(enum test_kind kind, unsigned threads, int dgram)
 {
 	struct gpunet_options opt = GPUNET_OPTIONS_INIT;
 	struct test_args a;
@@ -236,10 +328,25 @@ static void run(enum test_kind kind, unsigned threads)
 	g = test_open(&opt);
 	a = test_setup(g, kind, 2 * PAIRS, 16 << 10);
 	a.n = test_rounds(200, 400);
-	TEST_LAUNCH(g, traffic_kernel, a, 2 * PAIRS, 32);
-	test_sync(g, a.report, 2 * PAIRS);
+	if (dgram)
+		TEST_LAUNCH(g, datagrams_kernel, a, 1 + PAIRS, 32);
+	else
+		TEST_LAUNCH(g, traffic_kernel, a, 2 * PAIRS, 32);
+	test_sync(g, a.report, dgram ? 1 + PAIRS : 2 * PAIRS);
 	test_close(g);
 	test_teardown(&a);
+}
+
+static void run_fault(unsigned i, int f, int dgram)
+{
+	if (dgram && (f == SHORT || f == NO_DESCRIPTORS))
+		return; /* neither is a fault of datagrams */
+	injected[SHORT] = injected[INTERRUPT] = injected[NO_MEMORY] = 0;
+	fprintf(stderr, "seed %llu: %s%s\n", (unsigned long long)seed,
+		f == FAULTS ? "all" : fault_names[f], dgram ? ", datagrams" : "");
+	run(i % 2 ? TEST_UNIX : TEST_TCP, 1 + i % 3, dgram);
+	if (f < NO_DESCRIPTORS)
+		CHECK(injected[f] > 10);
 }
 
 int main(void)
@@ -264,12 +371,8 @@ int main(void)
 			/* Each fault alone, then all together. */
 			for (int k = 0; k < FAULTS; k++)
 				chance[k] = f == k || f == FAULTS ? 100 : 0;
-			injected[SHORT] = injected[INTERRUPT] = injected[NO_MEMORY] = 0;
-			fprintf(stderr, "seed %llu: %s\n", (unsigned long long)seed,
-				f == FAULTS ? "all" : fault_names[f]);
-			run(i % 2 ? TEST_UNIX : TEST_TCP, 1 + i % 3);
-			if (f < NO_DESCRIPTORS)
-				CHECK(injected[f] > 10);
+			for (int dgram = 0; dgram < 2; dgram++)
+				run_fault(i, f, dgram);
 		}
 	}
 	return 0;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What is short at open and launch is an error of that call and leaves nothing behind; misuse is reported. */
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cpu_test.h"
@@ -282,6 +284,49 @@ static void a_kernel_that_sleeps_is_not_named(void **state)
 	assert_int_equal(count_of("letting"), 0);
 }
 
+struct deep {
+	unsigned *n;
+};
+
+/* A frame that is larger than the stack, of which only the far end is touched. */
+GNET_KERNEL(deep_kernel, struct deep, a)
+{
+	unsigned frame[(CPU_DEFAULT_STACK + (36 << 10)) / sizeof(unsigned)];
+
+	if (threadIdx.x == 1) {
+		__atomic_store_n(&frame[0], 1, __ATOMIC_RELAXED);
+		atomicAdd(a.n, __atomic_load_n(&frame[0], __ATOMIC_RELAXED));
+	}
+}
+
+/* Below lane 1's stack is lane 0's: it must not be what the frame's end meets. */
+static void a_frame_larger_than_the_stack_dies(void **state)
+{
+	unsigned n = 0;
+	struct deep a = { &n };
+	pid_t child;
+	int status;
+
+	(void)state;
+	if (CPU_ASAN || CPU_TSAN)
+		skip(); /* they have a handler of their own, and larger frames */
+	child = fork();
+	assert_true(child >= 0);
+	if (!child) {
+		struct platform_dev *d = NULL;
+		struct platform_grid g = test_grid(1, 2);
+
+		signal(SIGSEGV, SIG_DFL);
+		if (!platform_cpu.open(0, NULL, &d) &&
+		    !platform_cpu.launch(d, deep_kernel_entry, &g, &a, sizeof(a)))
+			platform_cpu.sync(d, ENOUGH);
+		_exit(1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(WTERMSIG(status), SIGSEGV);
+}
+
 static void bad_parameters_are_refused(void **state)
 {
 	struct platform_params p = { .size = sizeof(p) };
@@ -309,6 +354,7 @@ int main(void)
 		cmocka_unit_test(close_with_a_kernel_resident_frees_nothing),
 		cmocka_unit_test(a_thread_that_never_yields_is_named_once),
 		cmocka_unit_test(a_kernel_that_sleeps_is_not_named),
+		cmocka_unit_test(a_frame_larger_than_the_stack_dies),
 		cmocka_unit_test(bad_parameters_are_refused),
 	};
 

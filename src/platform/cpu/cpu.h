@@ -45,7 +45,7 @@
 
 /*
  * Live fibers in the process. gcc's TSan dies when it has about 8,128 threads; elsewhere the limit is the kernel's on
- * mappings (65,530 by default, and each stack with its guard page takes two).
+ * mappings (65,530 by default, and each stack with its guard takes two).
  */
 #if CPU_TSAN
 #define CPU_FIBERS 4096u
@@ -104,7 +104,7 @@ struct cpu_warp {
 	struct cpu_warp *next;             /* in the pool's free list */
 	struct cpu_warp *next_all;         /* in the pool's list of all */
 	size_t map_size;
-	unsigned ready;  /* stacks that have their guard page */
+	unsigned ready;  /* stacks that have their guard */
 	uint32_t exists; /* lanes of this block */
 	uint32_t live;   /* of these, lanes that have not ended */
 	unsigned n_groups;
@@ -213,7 +213,7 @@ struct cpu_dev {
 /* What a test may make fail besides base/sys.h. */
 struct cpu_hooks {
 	int (*thread_create)(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
-	int (*protect)(void *p, size_t n); /* makes a guard page: 0 or a negative errno */
+	int (*protect)(void *p, size_t n); /* makes a guard: 0 or a negative errno */
 };
 
 extern struct cpu_hooks cpu_hooks;

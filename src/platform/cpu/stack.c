@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Warps with their stacks. A warp's stacks lie in one mapping; below each is a guard page, made only for as many lanes as
- * some kernel needed, since every guard page costs the process two of the mappings that the system allows it.
+ * Warps with their stacks. A warp's stacks lie in one mapping; below each is a guard, made only for as many lanes as some
+ * kernel needed, since every guard costs the process two of the mappings that the system allows it.
  *
  * TSan takes a fiber for a thread. Making one takes it long, so a fiber keeps the one that it had for the block before;
  * a warp goes from block to block through cpu_lock, so the two blocks are ordered anyway and no race is hidden by it.
@@ -20,6 +20,16 @@ static size_t page_size(void)
 	return (size_t)sysconf(_SC_PAGESIZE);
 }
 
+/*
+ * What no frame may touch, below each stack: address space only. More than a page, for a frame that does not fit must not
+ * step over it into another lane's stack. The page on top of the 64 KiB is for the TLB: stacks a power of two apart would
+ * all use the same few of its entries.
+ */
+static size_t guard_size(void)
+{
+	return ((size_t)64 << 10) + page_size();
+}
+
 /* The bytes before the stacks. */
 static size_t head_size(void)
 {
@@ -28,7 +38,7 @@ static size_t head_size(void)
 
 static struct cpu_warp *warp_new(struct cpu_dev *dev)
 {
-	size_t stride = dev->stack_size + page_size();
+	size_t stride = dev->stack_size + guard_size();
 	size_t size = head_size() + stride * CPU_LANES;
 	struct cpu_warp *w = sys.map(size);
 	unsigned i;
@@ -39,7 +49,7 @@ static struct cpu_warp *warp_new(struct cpu_dev *dev)
 	for (i = 0; i < CPU_LANES; i++) {
 		w->fiber[i].warp = w;
 		w->fiber[i].pub.lane = i;
-		w->fiber[i].stack = (char *)w + head_size() + i * stride + page_size();
+		w->fiber[i].stack = (char *)w + head_size() + i * stride + guard_size();
 		w->fiber[i].stack_size = dev->stack_size;
 	}
 	return w;
@@ -126,14 +136,14 @@ static void warp_free(struct cpu_warp *w)
 	sys.unmap(w, w->map_size);
 }
 
-/* Gives the first `lanes` stacks their guard pages. Harmless while a block runs on the warp: it uses other pages. */
+/* Gives the first `lanes` stacks their guards. Harmless while a block runs on the warp: it uses other pages. */
 static int warp_guard(struct cpu_warp *w, unsigned lanes)
 {
-	size_t page = page_size();
+	size_t guard = guard_size();
 	int err;
 
 	while (w->ready < lanes) {
-		err = cpu_hooks.protect((char *)w->fiber[w->ready].stack - page, page);
+		err = cpu_hooks.protect((char *)w->fiber[w->ready].stack - guard, guard);
 		if (err)
 			return err;
 		w->ready++;

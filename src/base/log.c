@@ -85,6 +85,15 @@ int log_error(int err, const char *fmt, ...)
 	return err;
 }
 
+void log_keep(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(last_error, sizeof(last_error), fmt, ap);
+	va_end(ap);
+}
+
 const char *log_last(void)
 {
 	return last_error;

@@ -14,7 +14,10 @@ void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(
 /* Keeps the text as this thread's last error, logs it at LOG_ERROR, and returns `err`, a negative errno. */
 int log_error(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* This thread's last error text; "" if none. Valid until the thread's next log_error. */
+/* Keeps the text as this thread's last error without a line in the log: another thread has logged it. */
+void log_keep(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* This thread's last error text; "" if none. Valid until the thread's next log_error or log_keep. */
 const char *log_last(void);
 
 void log_set_level(enum log_level level);

@@ -206,6 +206,57 @@ static void close_with_a_kernel_resident_frees_nothing(void **state)
 	assert_int_equal(count_of("closed while a kernel runs"), 1);
 }
 
+/* Thread 1 calls a warp operation that does not name it, once the gate is open. */
+GNET_KERNEL(misuse_kernel, struct gate, a)
+{
+	while (!atomicAdd(a.go, 0u))
+		__nanosleep(1000000);
+	__shfl_sync(1u << (1 - threadIdx.x), 0, 0);
+}
+
+static void *sync_late(void *d)
+{
+	int rc = platform_cpu.sync(d, ENOUGH);
+
+	return (void *)(intptr_t)(strstr(log_last(), "without itself") ? rc : 0);
+}
+
+/* Two that ask afterwards, and one that has begun to wait before the fault and is behind the next launch. */
+static int ask_three_times(void)
+{
+	struct platform_dev *d = test_open(1, 0);
+	unsigned go = 0, open = 1;
+	struct gate shut = { &go }, none = { &open };
+	struct platform_grid g = test_grid(1, 2);
+	pthread_t t;
+	void *rc;
+
+	if (platform_cpu.launch(d, misuse_kernel_entry, &g, &shut, sizeof(shut)) != 0 ||
+	    pthread_create(&t, NULL, sync_late, d) != 0)
+		return __LINE__;
+	test_sleep_ms(20);
+	__atomic_store_n(&go, 1, __ATOMIC_SEQ_CST);
+	if (platform_cpu.sync(d, ENOUGH) != -EINVAL)
+		return __LINE__;
+	if (platform_cpu.sync(d, 0) != -EINVAL)
+		return __LINE__;
+	if (platform_cpu.launch(d, gate_kernel_entry, &g, &none, sizeof(none)) != 0)
+		return __LINE__;
+	if (platform_cpu.sync(d, ENOUGH) != 0)
+		return __LINE__;
+	if (pthread_join(t, &rc) != 0 || (int)(intptr_t)rc != -EINVAL)
+		return __LINE__;
+	platform_cpu.close(d);
+	return 0;
+}
+
+static void a_fault_is_told_to_all_and_logged_once(void **state)
+{
+	(void)state;
+	capture(ask_three_times);
+	assert_int_equal(count_of("without itself"), 1);
+}
+
 struct spin {
 	unsigned *go;
 	unsigned *seen;
@@ -352,6 +403,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_failure_of_open_and_launch_leaves_nothing),
 		cmocka_unit_test(close_with_a_kernel_resident_frees_nothing),
+		cmocka_unit_test(a_fault_is_told_to_all_and_logged_once),
 		cmocka_unit_test(a_thread_that_never_yields_is_named_once),
 		cmocka_unit_test(a_kernel_that_sleeps_is_not_named),
 		cmocka_unit_test(a_frame_larger_than_the_stack_dies),

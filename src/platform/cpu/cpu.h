@@ -198,8 +198,12 @@ struct cpu_dev {
 	int closing;
 	struct cpu_launch *head, *tail;
 	uint64_t launched, finished; /* kernels */
+	/* A kernel's fault: the first one since a launch came after a sync that had told the one before. */
 	int err;
 	char fault[CPU_FAULT_TEXT];
+	uint64_t faulted;   /* that kernel's number, 0: none */
+	uint64_t told;      /* the last one that a sync has told */
+	uint64_t forgotten; /* `told` when the last kernel was launched: what is newer is news */
 	struct cpu_worker *workers;
 	unsigned n_workers;
 	int watches; /* the watchdog's thread runs */

@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# The verbs table, and sockets over it
+
+gpunet_unit_test(verbs_table verbs_table.c)

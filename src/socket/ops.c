@@ -58,6 +58,14 @@ static void op_tx(struct proxy_thread *t, const struct proxy_entry *e, void *ctx
 		stream_tail(&s->st, e->pos);
 }
 
+static void op_tx_detach(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
+{
+	struct sock *s = sock_find(t, ctx, e->fd);
+
+	if (s)
+		stream_detach_tx(&s->st);
+}
+
 /* Copies a command's address out of memory that a kernel may go on writing: its length, or -EINVAL. */
 static int take_addr(struct proxy_thread *t, const struct proxy_entry *e,
 		     struct sockaddr_storage *a)
@@ -182,6 +190,7 @@ void sock_register_ops(struct sockets *all)
 	proxy_on_op(p, GNET_OP_SOCKET, op_socket, all);
 	proxy_on_op(p, GNET_OP_SEND, op_send, all);
 	proxy_on_op(p, GNET_OP_TX, op_tx, all);
+	proxy_on_op(p, GNET_OP_TX_DETACH, op_tx_detach, all);
 	proxy_on_op(p, GNET_OP_CLOSE, op_close, all);
 	for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		proxy_on_op(p, commands[i], op_command, all);

@@ -57,3 +57,8 @@ uint32_t slab_used(struct slab *s)
 	pthread_mutex_unlock(&s->lock);
 	return used;
 }
+
+bool slab_scarce(struct slab *s)
+{
+	return slab_used(s) > s->n / 2;
+}

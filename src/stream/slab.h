@@ -4,6 +4,7 @@
 #define GPUNET_STREAM_SLAB_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct slab {
@@ -23,6 +24,8 @@ void slab_fini(struct slab *s);
 int slab_get(struct slab *s);
 void slab_put(struct slab *s, int seg);
 uint32_t slab_used(struct slab *s);
+/* More than half are in use: who has one for sending gives it back soon. */
+bool slab_scarce(struct slab *s);
 
 static inline uint8_t *slab_at(const struct slab *s, int seg)
 {

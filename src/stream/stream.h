@@ -66,6 +66,7 @@ struct stream {
 	uint64_t tx_tail; /* handed over by the kernel */
 	uint64_t tx_head; /* given to the channel */
 	int tx_seg;       /* -1: none */
+	bool tx_let_go;   /* the segment goes back when all of it is sent (T6) */
 	uint8_t *tx_mini; /* GNET_MINI_BYTES, while there is no segment */
 	bool writable;
 	bool tx_dead; /* an error: nothing will be sent any more */
@@ -108,8 +109,10 @@ void stream_event(struct stream *s, unsigned events);
 /* GNET_OP_SEND and GNET_OP_TX. */
 void stream_send(struct stream *s, const uint8_t *data, unsigned n);
 void stream_tail(struct stream *s, uint64_t tail48);
-/* GNET_OP_TX_ATTACH: the segment's number or -ENOBUFS. */
+/* GNET_OP_TX_ATTACH: the segment's number, perhaps with GNET_TX_ONCE, or -ENOBUFS. */
 int stream_attach_tx(struct stream *s);
+/* GNET_OP_TX_DETACH */
+void stream_detach_tx(struct stream *s);
 int stream_shutdown(struct stream *s, int how);
 /* Before the close: how long, in all, it goes on sending; 0: the connection is reset. */
 void stream_set_linger(struct stream *s, uint64_t ns);

@@ -148,13 +148,20 @@ void stream_tail(struct stream *s, uint64_t tail48)
 	stream_run(s);
 }
 
+/* Half of the segments stay with who has sent most recently; the others are lent call by call, so that idle sockets never hold all. */
+static int tx_seg_reply(const struct stream *s)
+{
+	return s->tx_seg | (slab_scarce(s->set->slab) ? (int)GNET_TX_ONCE : 0);
+}
+
 int stream_attach_tx(struct stream *s)
 {
 	uint64_t pos, size = UINT64_C(1) << s->set->slab->seg_log2;
 	int seg;
 
+	s->tx_let_go = false;
 	if (s->tx_seg >= 0)
-		return s->tx_seg;
+		return tx_seg_reply(s);
 	seg = stream_take_segment(s->set);
 	if (seg < 0)
 		return seg;
@@ -164,7 +171,23 @@ int stream_attach_tx(struct stream *s)
 	sys.free(s->tx_mini);
 	s->tx_mini = NULL;
 	s->tx_seg = seg;
-	return seg;
+	return tx_seg_reply(s);
+}
+
+/* T6 */
+static void give_back_tx(struct stream *s)
+{
+	if (!s->tx_let_go || s->tx_head != s->tx_tail)
+		return;
+	s->tx_let_go = false;
+	slab_put(s->set->slab, s->tx_seg);
+	s->tx_seg = -1;
+}
+
+void stream_detach_tx(struct stream *s)
+{
+	s->tx_let_go = s->tx_seg >= 0;
+	give_back_tx(s);
 }
 
 /* ---- sending --------------------------------------------------------------------------------------------------------- */
@@ -208,6 +231,7 @@ static unsigned send_some(struct stream *s)
 	}
 	s->tx_head += (uint64_t)rc;
 	stream_publish_txw(s);
+	give_back_tx(s);
 	if (s->closing && !s->linger_in_all)
 		linger(s); /* the time counts from the last progress */
 	atomic_fetch_add_explicit(&s->set->bytes_out, (uint64_t)rc, memory_order_relaxed);

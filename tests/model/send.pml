@@ -8,6 +8,7 @@
  *
  * Checked: the transport gets every byte once and in order, and nobody waits for ever.
  *
+ * VARIANT detach: -DLET_GO at the end of a turn the segment may be let go of, once
  * VARIANT abort: -DABORT the proxy dies at any point, the control line says so
  * MUTANT T1_NO_WINDOW: the sender does not look at the window
  * MUTANT T1_BIG_WINDOW: it takes the segment's window though it has no segment
@@ -22,6 +23,10 @@
  * MUTANT T4_BEYOND: the proxy reads one byte beyond the tail that it was told
  * MUTANT T5_EARLY_UNLOCK: the side is given up before the entry is submitted
  * MUTANT T5_TWO_QUEUES: each block has a queue of its own
+ * MUTANT T6_EARLY: the proxy takes the segment back though bytes in it are unsent; under LET_GO
+ * MUTANT T6_NOT_REVOKED: an attach does not revoke the detach before it; under LET_GO
+ * MUTANT T6_WINDOW: the sender that has let go keeps the segment's window; under LET_GO
+ * MUTANT T6_KEEPS: it goes on storing into it; under LET_GO
  * MUTANT C_FREE_EARLY: the proxy frees the segment at CLOSE, though the transport has not taken all
  * MUTANT Z4_WINDOW: the wait for the window does not look at the control line; under ABORT
  */
@@ -36,11 +41,12 @@
 #define TX 2
 #define ATTACH 3
 #define CLOSE 4
+#define DETACH 5
 #define ENTRY(op, v) ((op) + 8 * (v))
 #define OP_OF(e) ((e) & 7)
 #define VALUE_OF(e) ((e) >> 3)
 
-#define QUEUE (N + 2)
+#define QUEUE (N + 4)
 #define IN_RING(p) (2 * QUEUE + (p) % RING)
 #define TXW (2 * QUEUE + RING)
 #define ANSWER (TXW + 1)
@@ -72,8 +78,8 @@ byte qtail[1];
 #endif
 
 /* device memory */
-bit tx_lock, attached;
-byte tx_tail, tx_head, finished;
+bit tx_lock, attached, had, let_go;
+byte tx_tail, tx_head, finished, asked;
 bit stop;
 
 #define SUBMIT(me, b, e, rel) \
@@ -88,7 +94,11 @@ bit stop;
 #ifdef M_T1_BIG_WINDOW
 #define WINDOW RING
 #else
+#ifdef M_T6_WINDOW
+#define WINDOW (had -> RING : MINI)
+#else
 #define WINDOW (attached -> RING : MINI)
+#endif
 #endif
 
 #ifdef M_T1_NO_WINDOW
@@ -143,6 +153,24 @@ bit stop;
 #define UNLOCK tx_lock = 0;
 #endif
 
+#ifdef M_T6_KEEPS
+#define FORGET skip
+#else
+#define FORGET attached = 0
+#endif
+
+#ifdef LET_GO
+#define MAY_DETACH(me, b) \
+		if \
+		:: attached && !let_go -> \
+			d_step { let_go = 1; FORGET }; \
+			SUBMIT(me, b, ENTRY(DETACH, 0), 0) \
+		:: true \
+		fi;
+#else
+#define MAY_DETACH(me, b)
+#endif
+
 #define SENDER(me, b, lane) \
 	byte left = EACH - 2 * me, n, at, to; \
 	do \
@@ -154,8 +182,9 @@ bit stop;
 		if \
 		:: !attached -> \
 			SUBMIT(me, b, ENTRY(ATTACH, 0), 1); \
+			asked++; \
 			if \
-			:: mem[ANSWER] -> attached = 1 \
+			:: mem[ANSWER] == asked -> d_step { attached = 1; had = 1 } \
 			:: stop -> tx_lock = 0; goto over \
 			fi \
 		:: true \
@@ -177,6 +206,7 @@ bit stop;
 			SUBMIT(me, b, ENTRY(SEND, to), 0) \
 		fi; \
 		d_step { left = left - n; n = 0; to = 0 }; \
+		MAY_DETACH(me, b) \
 		UNLOCK \
 	:: else -> break \
 	od; \
@@ -238,17 +268,22 @@ inline handle()
 			keep(told - 1)
 		fi
 	:: OP_OF(e) == TX -> told = VALUE_OF(e)
+	:: OP_OF(e) == DETACH -> going = seg
 	:: OP_OF(e) == ATTACH ->
-		seg = 1;
+#ifndef M_T6_NOT_REVOKED
+		going = 0;
+#endif
 #ifndef M_T2_NO_COPY
-		i = out;
+		i = (seg -> told : out);
 		do
 		:: i < told -> mem[IN_RING(i)] = own[i % MINI]; i++
 		:: else -> break
 		od;
 		i = 0;
 #endif
-		store_release(p, ANSWER, 1)
+		seg = 1;
+		answers++;
+		store_release(p, ANSWER, answers)
 	:: OP_OF(e) == CLOSE ->
 		closed = 1;
 #ifdef M_C_FREE_EARLY
@@ -268,9 +303,9 @@ inline handle()
 
 active proctype proxy()
 {
-	byte head[2], told, out, i, own[MINI];
+	byte head[2], told, out, i, answers, own[MINI];
 	short e;
-	bit seg, closed;
+	bit seg, going, closed;
 
 	do
 	:: mem[head[0]] -> d_step { e = mem[head[0]]; head[0]++ }; handle()
@@ -292,6 +327,18 @@ active proctype proxy()
 	:: !seg && out < told ->
 		pass_on(own[out % MINI]);
 		advance()
+#ifdef M_T6_EARLY
+	:: going ->
+#else
+	:: going && out == told ->
+#endif
+		d_step {
+			mem[IN_RING(0)] = GARBAGE;
+			mem[IN_RING(1)] = GARBAGE;
+			mem[IN_RING(2)] = GARBAGE;
+			going = 0;
+			seg = 0
+		}
 	:: closed && out == told -> break
 #ifdef ABORT
 	:: stop = 1; goto dead

@@ -78,11 +78,12 @@ static void a_head_before_the_lines_bytes_fails_the_socket(void **state)
 	gpunet_t *g = net_open(1, 64 << 10);
 	gnet_t *n = gpunet_device(g);
 	char buf[200] = "";
+	struct gnet_borrow b;
 	int host, fd = pair(n, &host), i;
 
 	(void)state;
 	/* The only segment is the send side's from here on. */
-	assert_int_equal(gsend(n, fd, buf, sizeof(buf), 0), sizeof(buf));
+	assert_int_equal(gsend_reserve(n, fd, &b, sizeof(buf), 0), 0);
 	for (i = 0; i < 20; i++) {
 		assert_int_equal(write(host, "0123456789", 10), 10);
 		assert_int_equal(grecv(n, fd, buf, 10, GNET_MSG_WAITALL), 10);
@@ -90,6 +91,7 @@ static void a_head_before_the_lines_bytes_fails_the_socket(void **state)
 	__atomic_store_n(&n->bus[GNET_FD_SLOT(fd)].head, 100, __ATOMIC_RELEASE);
 	assert_int_equal(write(host, "x", 1), 1);
 	assert_int_equal(grecv(n, fd, buf, 10, 0), -EIO);
+	gsend_commit(n, fd, 0);
 	gclose(n, fd);
 	close(host);
 	assert_int_equal(gpunet_close(g, 5000), 0);
@@ -336,6 +338,7 @@ static void a_sender_gets_an_idle_readers_segment(void **state)
 	struct gpunet_stats stats = { .size = sizeof(stats) };
 	int host[3], fd[3], i, k;
 	char buf[500] = "";
+	uint64_t entries;
 
 	(void)state;
 	for (i = 0; i < 3; i++)
@@ -350,11 +353,50 @@ static void a_sender_gets_an_idle_readers_segment(void **state)
 		assert_int_equal(grecv(n, fd[i], buf, sizeof(buf), GNET_MSG_WAITALL), sizeof(buf));
 	}
 	assert_int_equal(stats.slab_segments, 2);
+	entries = n->sqd[0].tail;
 	assert_int_equal(gsend(n, fd[2], buf, sizeof(buf), 0), sizeof(buf));
-	assert_int_not_equal(n->socks[GNET_FD_SLOT(fd[2])].tx_seg & 0xffffffffu, 0);
+	/* Attach, tail, detach; inline it would be five of its own. */
+	assert_true(n->sqd[0].tail - entries <= 3);
 	for (i = 0; i < 3; i++) {
 		assert_int_equal(write(host[i], buf, sizeof(buf)), sizeof(buf));
 		assert_int_equal(grecv(n, fd[i], buf, sizeof(buf), GNET_MSG_WAITALL), sizeof(buf));
+		assert_int_equal(gclose(n, fd[i]), 0);
+		close(host[i]);
+	}
+	assert_int_equal(gpunet_close(g, 5000), 0);
+}
+
+/* Twice as many have sent long messages as there are segments, and are idle now. */
+static void idle_senders_do_not_keep_the_segments(void **state)
+{
+	enum { SEGMENTS = 8, PAIRS = 2 * SEGMENTS, LONG = 60000 };
+	gpunet_t *g = net_open(1, SEGMENTS * (64 << 10));
+	gnet_t *n = gpunet_device(g);
+	static char buf[LONG], got[LONG];
+	int host[PAIRS], fd[PAIRS], i;
+	uint64_t entries;
+
+	(void)state;
+	for (i = 0; i < LONG; i++)
+		buf[i] = (char)(i * 7 + i / 251);
+	for (i = 0; i < PAIRS; i++) {
+		fd[i] = pair(n, &host[i]);
+		assert_int_equal(gsend(n, fd[i], buf, 1000, 0), 1000);
+		assert_int_equal(recv(host[i], got, 1000, MSG_WAITALL), 1000);
+	}
+	for (i = 0; i < PAIRS; i++) {
+		entries = n->sqd[0].tail;
+		assert_int_equal(gsend(n, fd[i], buf, LONG, 0), LONG);
+		/* Inline it would be 572. */
+		assert_true(n->sqd[0].tail - entries < 100);
+		/* Behind it, while it may be unsent and its segment let go of. */
+		assert_int_equal(gsend(n, fd[i], buf, 50, 0), 50);
+		assert_int_equal(recv(host[i], got, LONG, MSG_WAITALL), LONG);
+		assert_memory_equal(got, buf, LONG);
+		assert_int_equal(recv(host[i], got, 50, MSG_WAITALL), 50);
+		assert_memory_equal(got, buf, 50);
+	}
+	for (i = 0; i < PAIRS; i++) {
 		assert_int_equal(gclose(n, fd[i]), 0);
 		close(host[i]);
 	}
@@ -368,6 +410,7 @@ int main(void)
 		cmocka_unit_test(a_listener_closes_with_anything_in_its_ring),
 		cmocka_unit_test(a_connect_to_nobody_is_no_connection),
 		cmocka_unit_test(a_sender_gets_an_idle_readers_segment),
+		cmocka_unit_test(idle_senders_do_not_keep_the_segments),
 		cmocka_unit_test(bytes_go_on_when_there_is_memory_again),
 		cmocka_unit_test(the_network_survives_anything_in_shared_memory),
 	};

@@ -33,9 +33,10 @@ struct gnet_sqe {
 #define GNET_SQE0_LEN_SHIFT 47
 
 enum gnet_op {
-	GNET_OP_NOP = 0,  /* fills a reserved entry whose caller gave up */
-	GNET_OP_SEND = 1, /* len bytes of the stream in cells 1..15 */
-	GNET_OP_TX = 2,   /* cell 1: the send ring's tail is now this position */
+	GNET_OP_NOP = 0,       /* fills a reserved entry whose caller gave up */
+	GNET_OP_SEND = 1,      /* len bytes of the stream in cells 1..15 */
+	GNET_OP_TX = 2,        /* cell 1: the send ring's tail is now this position */
+	GNET_OP_TX_DETACH = 3, /* the send segment goes back when all of it is sent */
 	/* Commands: cell 1 = call 16 | call tag 16 | a 24, cell 2 = b 56; answered in gnet_call.reply. */
 	GNET_OP_FIRST_COMMAND = 16,
 	GNET_OP_SOCKET = 16, /* a: domain 8 | type 8 | protocol 8; reply: fd */
@@ -48,9 +49,10 @@ enum gnet_op {
 	GNET_OP_CLOSE = 21,       /* b: listeners: connections claimed so far */
 	GNET_OP_GETSOCKNAME = 23, /* reply: address length; arg: address */
 	GNET_OP_GETPEERNAME = 24,
-	GNET_OP_TX_ATTACH = 25, /* gives the socket a send segment; reply: its number */
-	GNET_OP_SETOPT = 32,    /* b: GNET_OPT; arg: value */
-	GNET_OP_GETOPT = 33,    /* b: GNET_OPT, its length the room; reply: length; arg: value */
+	GNET_OP_TX_ATTACH =
+		25,          /* gives the socket a send segment; reply: its number | GNET_TX_ONCE */
+	GNET_OP_SETOPT = 32, /* b: GNET_OPT; arg: value */
+	GNET_OP_GETOPT = 33, /* b: GNET_OPT, its length the room; reply: length; arg: value */
 	GNET_OP_COUNT = 64
 };
 
@@ -60,6 +62,10 @@ enum gnet_op {
 #define GNET_OPT_LEVEL(b) ((int)((b)&0xffff))
 #define GNET_OPT_NAME(b) ((int)((b) >> 16 & 0xffff))
 #define GNET_OPT_LEN(b) ((uint32_t)((b) >> 32 & 0xffff))
+
+/* With a segment's number: segments are scarce, it is for this call only (T6). */
+#define GNET_TX_ONCE 0x1000000u
+#define GNET_TX_SEG_MASK 0xffffffu
 
 /* Flag of a kick's queue number: no entry, but a head has moved. */
 #define GNET_KICK_ROOM 0x80000000u

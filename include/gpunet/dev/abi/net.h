@@ -17,6 +17,10 @@
  * compare-and-swap checks the descriptor, the state and whether the side is free, and takes it: one for each direction
  * (held by one call at a time), one for calls that need neither.
  */
+/* In gnet_sock.tx_seg. */
+#define GNET_SOCK_SEG 0x7fffffffu
+#define GNET_SOCK_ONCE 0x80000000u
+
 struct gnet_sock {
 	uint64_t life;     /* generation 32 | GNET_L_CLOSING | users 16; generation 0: no socket */
 	uint64_t queue;    /* submission queue of the proxy thread that owns it */
@@ -32,7 +36,7 @@ struct gnet_sock {
 	uint64_t tx_tail; /* handed to the proxy */
 	uint64_t tx_head; /* known to be free; no more than the truth */
 	uint64_t
-		tx_seg; /* bits 0-31: send segment + 1, 0: none; bits 32-63: sends since txw was looked at */
+		tx_seg; /* bits 0-30: send segment + 1, 0: none; bit 31: for one call; bits 32-63: sends since txw was looked at */
 	/* SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds, 0: none. Set and read without a side. */
 	uint64_t rcv_limit;
 	uint64_t snd_limit;

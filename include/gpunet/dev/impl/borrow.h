@@ -165,6 +165,7 @@ GNET_DEV int64_t gnet__send_reserve(gnet_t *net, int fd, struct gnet__scratch *s
 	if (rc >= 0 && (uint64_t)rc < n)
 		rc = -GNET__EAGAIN;
 	if (rc < 0) {
+		gnet__send_detach(net, fd, s->sk);
 		gnet__give(&s->sk->tx);
 		return rc;
 	}
@@ -190,6 +191,7 @@ GNET_DEV int64_t gnet__send_commit(gnet_t *net, int fd, uint64_t n)
 		return rc;
 	if (n && !rc)
 		rc = gnet__send_tail(net, fd, sk, n);
+	gnet__send_detach(net, fd, sk);
 	gnet__unlend_end(net, fd, sk, &sk->tx, kind);
 	return rc;
 }

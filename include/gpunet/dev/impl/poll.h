@@ -24,8 +24,8 @@ GNET_DEV short gnet__poll_stream(gnet_t *net, const struct gnet_sock *sk,
 {
 	uint64_t head = gnet_sys_load(&bus->head), c0 = gnet_sys_load(&bus->line.cell[0]);
 	uint64_t txw = gnet_sys_load(&bus->txw), tail = gnet_dev_load(&sk->tx_tail);
-	uint64_t window = gnet_dev_load(&sk->tx_seg) & 0xffffffffu ? (uint64_t)1 << net->seg_log2
-								   : GNET_MINI_BYTES;
+	uint64_t window = gnet_dev_load(&sk->tx_seg) & GNET_SOCK_SEG ? (uint64_t)1 << net->seg_log2
+								     : GNET_MINI_BYTES;
 	uint32_t flags = (uint32_t)(c0 >> GNET_LINE_FLAGS_SHIFT) & 0xff;
 	int failed = (txw >> GNET_TXW_ERR_SHIFT & 0xff) != 0,
 	    ended = flags & (GNET_LINE_EOF | GNET_LINE_ERR);

@@ -445,7 +445,7 @@ GNET_DEV int64_t grecv_thread(gnet_t *net, int fd, void *buf, uint64_t len, int 
 
 /* What the send side's words in device memory say, loaded at once. */
 struct gnet__tx {
-	uint64_t tail, head, seg, looks;
+	uint64_t tail, head, seg, once, looks;
 };
 
 GNET_DEV struct gnet__tx gnet__tx_load(const struct gnet_sock *sk)
@@ -454,9 +454,19 @@ GNET_DEV struct gnet__tx gnet__tx_load(const struct gnet_sock *sk)
 
 	t.tail = sk->tx_tail;
 	t.head = sk->tx_head;
-	t.seg = sk->tx_seg & 0xffffffffu;
+	t.seg = sk->tx_seg & GNET_SOCK_SEG;
+	t.once = sk->tx_seg & GNET_SOCK_ONCE;
 	t.looks = sk->tx_seg >> 32;
 	return t;
+}
+
+/* T1: what the window leaves. More than the window may be unsent if the segment has been let go of (T6). */
+GNET_DEV uint64_t gnet__tx_left(const gnet_t *net, const struct gnet__tx *t)
+{
+	uint64_t window = t->seg ? (uint64_t)1 << net->seg_log2 : GNET_MINI_BYTES;
+	uint64_t used = t->tail - t->head;
+
+	return used < window ? window - used : 0;
 }
 
 /*
@@ -466,11 +476,10 @@ GNET_DEV struct gnet__tx gnet__tx_load(const struct gnet_sock *sk)
 GNET_DEV int64_t gnet__send_room(gnet_t *net, int fd, struct gnet_sock *sk, struct gnet__tx *t,
 				 uint64_t enough, const struct gnet__wait *w)
 {
-	uint64_t window = t->seg ? (uint64_t)1 << net->seg_log2 : GNET_MINI_BYTES;
-	uint64_t room = window - (t->tail - t->head), txw;
+	uint64_t room = gnet__tx_left(net, t), txw;
 
 	if (room >= enough && t->looks < GNET__TX_LOOK) {
-		gnet_dev_store(&sk->tx_seg, t->seg | (t->looks + 1) << 32);
+		gnet_dev_store(&sk->tx_seg, t->seg | t->once | (t->looks + 1) << 32);
 		return (int64_t)room;
 	}
 	txw = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(fd)].txw);
@@ -483,9 +492,9 @@ GNET_DEV int64_t gnet__send_room(gnet_t *net, int fd, struct gnet_sock *sk, stru
 	}
 	t->looks = 0;
 	t->head += (txw - t->head) & GNET_TXW_POS_MASK;
-	gnet_dev_store(&sk->tx_seg, t->seg);
+	gnet_dev_store(&sk->tx_seg, t->seg | t->once);
 	sk->tx_head = t->head;
-	return (int64_t)(window - (t->tail - t->head));
+	return (int64_t)gnet__tx_left(net, t);
 }
 
 /* Waits until `enough` may be handed over (some, with dontwait): how much, or why not. */
@@ -514,13 +523,23 @@ GNET_DEV int gnet__send_attach(gnet_t *net, int fd, struct gnet__scratch *s)
 	struct gnet_sock *sk = s->sk;
 	int64_t seg;
 
-	if (s->no_seg || (sk->tx_seg & 0xffffffffu))
+	if (s->no_seg || (sk->tx_seg & GNET_SOCK_SEG))
 		return 0;
 	seg = gnet__call(net, (uint32_t)sk->queue, GNET_OP_TX_ATTACH, fd, 0, 0);
 	if (seg >= 0)
-		gnet_dev_store(&sk->tx_seg, (uint64_t)seg + 1);
+		gnet_dev_store(&sk->tx_seg, ((uint64_t)seg & GNET_TX_SEG_MASK) + 1 +
+						    (seg & GNET_TX_ONCE ? GNET_SOCK_ONCE : 0));
 	s->no_seg = seg == -GNET__ENOBUFS;
 	return seg == -GNET__ENOBUFS || seg >= 0 ? 0 : (int)seg;
+}
+
+/* T6: the holder of the send side, at a call's end, lets go of a segment that was for one call. */
+GNET_DEV void gnet__send_detach(gnet_t *net, int fd, struct gnet_sock *sk)
+{
+	if (!(gnet_dev_load(&sk->tx_seg) & GNET_SOCK_ONCE))
+		return;
+	gnet_dev_store(&sk->tx_seg, 0);
+	gnet__post(net, (uint32_t)sk->queue, GNET_OP_TX_DETACH, fd, 0, 0);
 }
 
 /* Thread 0: checks and takes the send side. */
@@ -611,7 +630,7 @@ GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint
 	s->rc = rc;
 	if (rc || !len)
 		return;
-	if (len > GNET_INLINE_MAX && (s->sk->tx_seg & 0xffffffffu))
+	if (len > GNET_INLINE_MAX && (s->sk->tx_seg & GNET_SOCK_SEG))
 		gnet__plan_ring(net, fd, s, len);
 	else
 		gnet__plan_cells(net, fd, s, len);
@@ -733,8 +752,10 @@ GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet
 		if (sc.tid == 0)
 			gnet__wait_on(&s->wait);
 	} while (sent < len);
-	if (sc.tid == 0)
+	if (sc.tid == 0) {
+		gnet__send_detach(net, fd, sk);
 		gnet__give(&sk->tx);
+	}
 	return sent ? (int64_t)sent : rc;
 }
 

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <gpunet/dev/abi/socket.h>
+
 #include "tool.h"
 
 #define BACKLOG 4096 /* the system cuts it to net.core.somaxconn */
@@ -19,9 +21,10 @@ struct echo {
 	struct tool_addr addr[TOOL_ADDRS];
 	int addrs;
 	struct tool_net net;
-	struct tool_setup *setup; /* these three are the kernels', too */
+	struct tool_setup *setup; /* these four are the kernels', too */
 	uint64_t *error;
-	uint8_t *buffers;
+	struct tool_echo_state *state;
+	struct gnet_pollfd *fds;
 	struct unix_path file;
 };
 
@@ -29,9 +32,9 @@ static void help(void)
 {
 	puts("usage: gpunet echo URL [--device auto|cpu|cuda[:N]] [--blocks N] [--threads N]\n"
 	     "\n"
-	     "A kernel that listens on URL and sends back what each connection sends, a block a\n"
-	     "connection; more connections than blocks wait for their turn. Ends with SIGINT or\n"
-	     "SIGTERM. Prints \"listening on URL\" when it is ready.\n"
+	     "A kernel that listens on URL and sends back what each connection sends. A block serves\n"
+	     "many connections at once. Ends with SIGINT or SIGTERM. Prints \"listening on URL\" when\n"
+	     "it is ready.\n"
 	     "\n"
 	     "  URL          tcp://host:port (port 0: any that is free), unix:///path, unix:@name\n"
 	     "  --device D   where the kernel runs; auto: a GPU if there is one [GPUNET_DEVICE, auto]\n"
@@ -141,7 +144,8 @@ static void announce(struct echo *e)
 /* The kernel that serves runs until a signal aborts the network. */
 static int serve(struct echo *e)
 {
-	struct tool_echo args = { gpunet_device(e->net.g), e->buffers, e->error, e->setup->fd };
+	struct tool_echo args = { gpunet_device(e->net.g), e->fds, e->state, e->error,
+				  e->setup->fd };
 	int rc;
 
 	rc = e->net.kernels->echo(e->net.g, e->blocks, e->threads, &args);
@@ -172,9 +176,10 @@ static int run(struct echo *e)
 		e->threads = gpu ? 256 : 32;
 	e->setup = k->shared_alloc(sizeof(*e->setup));
 	e->error = k->shared_alloc(sizeof(*e->error));
-	e->buffers = k->device_alloc(e->blocks * TOOL_BUFFER);
-	if (!e->setup || !e->error || !e->buffers)
-		return tool_fail("no memory for %u blocks, 64 KiB each; use fewer with --blocks",
+	e->state = k->device_alloc(sizeof(*e->state));
+	e->fds = k->device_alloc((size_t)e->blocks * TOOL_CONNS * sizeof(*e->fds));
+	if (!e->setup || !e->error || !e->state || !e->fds)
+		return tool_fail("no memory for %u blocks, 32 KiB each; use fewer with --blocks",
 				 e->blocks);
 	rc = make_listener(e);
 	if (rc != TOOL_DONE || stop_asked())
@@ -200,7 +205,8 @@ static int run_and_close(struct echo *e)
 		return closed;
 	k->shared_free(e->setup);
 	k->shared_free(e->error);
-	k->device_free(e->buffers);
+	k->device_free(e->state);
+	k->device_free(e->fds);
 	return rc;
 }
 

@@ -120,24 +120,144 @@ GNET_DEV int64_t send_all(gnet_t *net, int fd, const uint8_t *buf, uint64_t len)
 	return (int64_t)done;
 }
 
+/* Sends what was borrowed, as far as there is room: how much, or the error. */
+GNET_DEV int64_t send_borrowed(gnet_t *net, int fd, const struct gnet_borrow *b)
+{
+	int64_t sent = 0;
+	int i;
+
+	for (i = 0; i < 2 && b->len[i]; i++) {
+		int64_t n = gsend(net, fd, b->ptr[i], b->len[i], GNET_MSG_DONTWAIT);
+
+		if (n < 0 && n != -EAGAIN)
+			return n;
+		sent += n > 0 ? n : 0;
+		if (n < (int64_t)b->len[i])
+			break;
+	}
+	return sent;
+}
+
+#define ECHO_MOST (UINT64_C(256) << 10) /* bytes a turn */
+#define ECHO_TURNS 4                    /* of a connection before the others have theirs */
+#define ECHO_REST_NS 200000             /* for the others to take a connection */
+
+/*
+ * Sends back what a connection has, from ring to ring and without waiting, since the block has other connections: the event to
+ * wait for next, or 0 when the connection is over, whether by its end or by a reset.
+ */
+GNET_DEV int echo_some(gnet_t *net, int fd)
+{
+	__shared__ struct gnet_borrow b;
+	int turn;
+
+	for (turn = 0; turn < ECHO_TURNS; turn++) {
+		int64_t n = grecv_borrow(net, fd, &b, ECHO_MOST, GNET_MSG_DONTWAIT), sent;
+
+		if (n == -EAGAIN)
+			return GNET_POLLIN;
+		if (n <= 0)
+			return 0;
+		sent = send_borrowed(net, fd, &b);
+		if (grecv_return(net, fd, sent < 0 ? 0 : (uint64_t)sent) < 0 || sent < 0)
+			return 0;
+		/* What was not taken stays in the ring, and the peer's window closes. */
+		if (sent < n)
+			return GNET_POLLOUT;
+	}
+	return GNET_POLLIN;
+}
+
+/* One more or less (delta) of all blocks' connections, of which this block has `own` now: has it more than its share? */
+GNET_DEV int echo_crowded(const struct tool_echo *a, uint32_t own, int64_t delta)
+{
+	__shared__ uint64_t all;
+	int crowded;
+
+	if (threadIdx.x == 0)
+		all = gnet_dev_add(&a->state->open, (uint64_t)delta) + (uint64_t)delta;
+	__syncthreads();
+	crowded = (uint64_t)own * gridDim.x > all;
+	__syncthreads();
+	return crowded;
+}
+
+GNET_DEV void echo_slot(struct gnet_pollfd *p, int fd, int events)
+{
+	if (threadIdx.x == 0) {
+		p->fd = fd;
+		p->events = (short)events;
+		p->revents = 0;
+	}
+}
+
+/* Serves the connections that gpoll has found: how many are left of fds[1 .. n - 1]. */
+GNET_DEV uint32_t echo_round(const struct tool_echo *a, struct gnet_pollfd *fds, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = n - 1; i > 0; i--) {
+		int fd = fds[i].fd, events;
+
+		if (!fds[i].revents)
+			continue;
+		events = echo_some(a->net, fd);
+		if (events) {
+			echo_slot(&fds[i], fd, events);
+			continue;
+		}
+		gclose(a->net, fd);
+		n--;
+		/* The last one, which was served already, takes its place. */
+		if (threadIdx.x == 0)
+			fds[i] = fds[n];
+		echo_crowded(a, n - 1, -1);
+	}
+	return n;
+}
+
+/*
+ * Each block has the listener in fds[0] and its connections behind it, and waits for all of them. A block that has more than its
+ * share first leaves a new connection to the others for a moment, and takes it if they are all busy.
+ */
+GNET_DEV int echo_serve(const struct tool_echo *a, struct gnet_pollfd *fds)
+{
+	uint32_t n = 1;
+	int rest = 0, rested = 0;
+
+	for (;;) {
+		int rc, fd;
+
+		__syncthreads(); /* all have read fds[0] */
+		echo_slot(&fds[0], rest || n == TOOL_CONNS ? -1 : a->listener, GNET_POLLIN);
+		rc = gpoll(a->net, fds, n, rest ? ECHO_REST_NS : -1);
+		if (rc < 0)
+			return rc;
+		rested = rest;
+		rest = 0;
+		n = echo_round(a, fds, n);
+		if (!fds[0].revents)
+			continue;
+		if (!rested && echo_crowded(a, n - 1, 0)) {
+			rest = 1;
+			continue;
+		}
+		fd = gaccept4(a->net, a->listener, NULL, NULL, GNET_MSG_DONTWAIT);
+		if (fd < 0 && fd != -EAGAIN)
+			return fd;
+		if (fd >= 0) {
+			echo_slot(&fds[n], fd, GNET_POLLIN);
+			echo_crowded(a, n++, 1);
+		}
+	}
+}
+
 GNET_DEV void echo(struct tool_echo a)
 {
-	uint8_t *buf = a.buffers + (uint64_t)blockIdx.x * TOOL_BUFFER;
-	int fd;
+	int rc = echo_serve(&a, a.fds + (uint64_t)blockIdx.x * TOOL_CONNS);
 
-	while ((fd = gaccept(a.net, a.listener, NULL, NULL)) >= 0) {
-		int64_t n;
-
-		/* Whatever ends a connection, its end or a reset, the block goes on to the next. */
-		do {
-			n = grecv(a.net, fd, buf, TOOL_BUFFER, 0);
-			if (n > 0)
-				n = send_all(a.net, fd, buf, (uint64_t)n);
-		} while (n > 0);
-		gclose(a.net, fd);
-	}
-	if (threadIdx.x == 0 && fd != -ECANCELED)
-		gnet_sys_store_release(a.error, (uint64_t)-fd);
+	if (threadIdx.x == 0 && rc != -ECANCELED)
+		gnet_sys_store_release(a.error, (uint64_t)-rc);
 }
 
 /* Blocks of up to 256 threads leave each thread the registers it likes, larger ones do not. */

@@ -13,7 +13,8 @@
 #include "url.h"
 
 #define TOOL_ADDRS 8
-#define TOOL_BUFFER (UINT64_C(64) << 10) /* bytes of device memory a block */
+#define TOOL_BUFFER (UINT64_C(64) << 10) /* cat: bytes of device memory a block */
+#define TOOL_CONNS 4096u                 /* echo: descriptors a block */
 
 /* What a kernel was doing when it ran into an error. */
 enum tool_step {
@@ -43,11 +44,18 @@ struct tool_setup {
 	struct tool_addr bound; /* listen: the address it got */
 };
 
+/* What the blocks of `echo` share, in device memory, zeroed. */
+struct tool_echo_state {
+	uint64_t open; /* connections of all blocks */
+};
+
 /* Kernel `echo`: any number of blocks serve one listener. */
 struct tool_echo {
 	struct gnet *net;
-	uint8_t *buffers; /* device memory, TOOL_BUFFER a block */
-	uint64_t *error;  /* seen by the host: errno of the accept that ended a block, 0: none */
+	struct gnet_pollfd
+		*fds; /* device memory, TOOL_CONNS a block: the listener and its connections */
+	struct tool_echo_state *state;
+	uint64_t *error; /* seen by the host: errno of the accept that ended a block, 0: none */
 	int32_t listener;
 };
 

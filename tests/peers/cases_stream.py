@@ -10,7 +10,7 @@ import threading
 import time
 
 from peerlib import (ALL, TCP_UNIX, Fail, Sender, address, case, check, descriptors, each, exchange,
-                     pattern, raise_nofile, recv_all, recv_exact, same)
+                     linger_zero, pattern, raise_nofile, recv_all, recv_exact, same)
 
 MIB = 1 << 20
 
@@ -144,9 +144,91 @@ def step(poller, c, data):
 
 @each(TCP_UNIX, limit=60)
 def clients_200(env, kind):
-    """200 clients at once on four blocks: the rest queue, and all are served."""
+    """200 clients at once on four blocks: all are served."""
     server = env.echo(env.url(kind), blocks=4, threads=32)
     many_clients(env, server, 200, env.size(64 << 10, 8 << 10))
+
+
+@each(TCP_UNIX, limit=60)
+def idle_clients_200(env, kind):
+    """200 silent clients on four blocks keep nobody out, and none of them is forgotten."""
+    raise_nofile(300)
+    server = env.echo(env.url(kind), blocks=4, threads=32)
+    idle = [server.connect() for _ in range(200)]
+    for i in range(5):
+        with server.connect() as s:
+            exchange(s, pattern(env.size(100_000, 10_000), seed=i))
+    for i, s in enumerate(idle):
+        s.sendall(b"%d" % i)
+    for i, s in enumerate(idle):
+        check(recv_exact(s, len(b"%d" % i)) == b"%d" % i, f"other bytes for client {i}")
+        s.close()
+    server.serves("after 200 idle clients have left")
+
+
+@each(TCP_UNIX, limit=60)
+def busy_clients_share(env, kind):
+    """40 clients that never pause on two blocks: each has its turn, and about as often as the others."""
+    server = env.echo(env.url(kind), blocks=2, threads=32)
+    poller, turns, socks = select.poll(), {}, {}
+    for _ in range(40):
+        s = server.connect()
+        socks[s.fileno()] = s
+        turns[s.fileno()] = 0
+        poller.register(s, select.POLLIN)
+        s.sendall(b"turn")
+    end = time.monotonic() + env.seconds(1.5)
+    while time.monotonic() < end:
+        for fd, _ in poller.poll(1000):
+            recv_exact(socks[fd], 4)
+            turns[fd] += 1
+            socks[fd].sendall(b"turn")
+    least, mean = min(turns.values()), sum(turns.values()) / len(turns)
+    check(least >= 1 and least >= mean / 10, f"{least} turns for one client, {mean:.0f} on average")
+    for s in socks.values():
+        s.close()
+
+
+@each(TCP_UNIX, limit=60)
+def deaf_client_beside_others(env, kind):
+    """One block: a client that sends and does not read holds up nobody else, and gets all its bytes when it reads."""
+    server = env.echo(env.url(kind), blocks=1, threads=32)
+    deaf = server.connect()
+    deaf.setblocking(False)
+    sent, quiet, block = 0, 0, pattern(1 << 16)
+    while quiet < 10:
+        at = sent % len(block)
+        try:
+            sent += deaf.send(block[at:])
+            quiet = 0
+        except BlockingIOError:
+            quiet += 1
+            time.sleep(0.03)
+    for _ in range(3):
+        server.serves("beside a client that does not read")
+    deaf.setblocking(True)
+    deaf.settimeout(env.seconds(20))
+    deaf.shutdown(socket.SHUT_WR)
+    want = block * (sent // len(block)) + block[:sent % len(block)]
+    same(want, recv_all(deaf))
+    deaf.close()
+
+
+@each(TCP_UNIX, limit=60)
+def reset_beside_others(env, kind):
+    """One block: clients that reset their connections take no other one with them."""
+    server = env.echo(env.url(kind), blocks=1, threads=32)
+    socks = [server.connect() for _ in range(20)]
+    for s in socks:
+        s.sendall(b"x")
+        recv_exact(s, 1)
+    for s in socks[::2]:
+        linger_zero(s)
+        s.sendall(bytes(1000))
+        s.close()
+    for i, s in enumerate(socks[1::2]):
+        exchange(s, pattern(50_000, seed=i))
+        s.close()
 
 
 @each(TCP_UNIX)

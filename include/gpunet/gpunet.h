@@ -95,8 +95,8 @@ struct gnet *gpunet_device(gpunet_t *g);
 void gpunet_abort(gpunet_t *g);
 
 /*
- * Waits until all bytes that kernels have handed over are in the hands of the transport and closed sockets are gone: 0, or
- * -ETIMEDOUT after `timeout_ms`.
+ * Waits until all bytes that kernels have handed over are in the hands of the transport and closed sockets are gone: 0,
+ * -ETIMEDOUT after `timeout_ms`, or -EIO: the proxy has failed and the rest is lost.
  */
 int gpunet_drain(gpunet_t *g, unsigned timeout_ms);
 

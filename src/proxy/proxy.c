@@ -171,6 +171,11 @@ void proxy_end_waits(struct proxy *p, int err)
 	p->params.platform->notify(p->params.dev, NULL);
 }
 
+bool proxy_is_dead(const struct proxy *p)
+{
+	return __atomic_load_n(&p->params.ctl->stop, __ATOMIC_ACQUIRE) == EIO;
+}
+
 unsigned proxy_threads(const struct proxy *p)
 {
 	return p->params.threads;

@@ -102,6 +102,9 @@ unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next);
 /* Ends every wait of every kernel: ECANCELED unless it has ended already, EIO for good. Async-signal-safe. */
 void proxy_end_waits(struct proxy *p, int err);
 
+/* A thread could not go on: its sockets are served by nobody, and every wait of every kernel has ended. From any thread. */
+bool proxy_is_dead(const struct proxy *p);
+
 /* The time of the current step. */
 uint64_t proxy_now(const struct proxy_thread *t);
 

@@ -277,23 +277,26 @@ void gpunet_abort(gpunet_t *g)
 	proxy_end_waits(g->proxy, ECANCELED);
 }
 
-/* Waits, in small steps, until nothing is unsent: 0 or -ETIMEDOUT. */
-static int wait_sent(struct gpunet *g, uint64_t timeout_ns)
+/* A small step of a wait for the proxy's work; false: no more is to be waited for. */
+static bool wait_on(const struct gpunet *g, uint64_t end)
 {
 	const struct timespec ms = { 0, 1000000 };
-	uint64_t end = sys.now_ns() + timeout_ns;
 
-	while (!proxy_queues_empty(g->proxy) || sockets_unsent(&g->sockets)) {
-		if (sys.now_ns() >= end)
-			return -ETIMEDOUT;
-		nanosleep(&ms, NULL);
-	}
-	return 0;
+	if (proxy_is_dead(g->proxy) || sys.now_ns() >= end)
+		return false;
+	nanosleep(&ms, NULL);
+	return true;
 }
 
 int gpunet_drain(gpunet_t *g, unsigned timeout_ms)
 {
-	return wait_sent(g, (uint64_t)timeout_ms * 1000000u);
+	uint64_t end = sys.now_ns() + (uint64_t)timeout_ms * 1000000u;
+
+	while (!proxy_queues_empty(g->proxy) || sockets_unsent(&g->sockets)) {
+		if (!wait_on(g, end))
+			return proxy_is_dead(g->proxy) ? -EIO : -ETIMEDOUT;
+	}
+	return 0;
 }
 
 int gpunet_sync(gpunet_t *g, unsigned timeout_ms)
@@ -307,14 +310,13 @@ int gpunet_sync(gpunet_t *g, unsigned timeout_ms)
  */
 static void close_sockets(struct gpunet *g, uint64_t timeout_ns)
 {
-	const struct timespec ms = { 0, 1000000 };
 	uint64_t end = sys.now_ns() + timeout_ns;
 
-	while (!proxy_queues_empty(g->proxy) && sys.now_ns() < end)
-		nanosleep(&ms, NULL);
+	while (!proxy_queues_empty(g->proxy) && wait_on(g, end))
+		continue;
 	sockets_close_all(&g->sockets);
-	while (atomic_load(&g->sockets.open) && sys.now_ns() < end)
-		nanosleep(&ms, NULL);
+	while (atomic_load(&g->sockets.open) && wait_on(g, end))
+		continue;
 }
 
 int gpunet_close(gpunet_t *g, unsigned timeout_ms)

@@ -22,6 +22,7 @@ static void wake_event(struct proxy_watch *w, uint32_t events)
 static int thread_open(struct proxy *p, unsigned i)
 {
 	struct proxy_thread *t = &p->t[i];
+	int rc;
 
 	t->p = p;
 	t->index = i;
@@ -35,7 +36,10 @@ static int thread_open(struct proxy *p, unsigned i)
 				 "cannot make the event descriptor of proxy thread %u: %s", i,
 				 strerror(-t->wake_fd));
 	t->wake.fn = wake_event;
-	return proxy_watch(t, t->wake_fd, &t->wake);
+	rc = proxy_watch(t, t->wake_fd, &t->wake);
+	return rc ? log_error(rc, "proxy thread %u cannot watch its event descriptor: %s", i,
+			      strerror(-rc))
+		  : 0;
 }
 
 static void thread_close(struct proxy_thread *t)
@@ -222,11 +226,9 @@ int proxy_watch(struct proxy_thread *t, int fd, struct proxy_watch *w)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
 				  .data.ptr = w };
-	int rc;
 
 	w->t = t;
-	rc = sys.epoll_ctl(t->epfd, EPOLL_CTL_ADD, fd, &ev);
-	return rc ? log_error(rc, "cannot watch descriptor %d: %s", fd, strerror(-rc)) : 0;
+	return sys.epoll_ctl(t->epfd, EPOLL_CTL_ADD, fd, &ev);
 }
 
 void proxy_unwatch(struct proxy_thread *t, int fd)

@@ -121,7 +121,10 @@ void proxy_touched(struct proxy_thread *t, const void *word);
 /* The next few passes need not ask the kernel for events: the caller looks at its busy descriptors itself. */
 void proxy_defer_events(struct proxy_thread *t);
 
-/* Watches `fd` for EPOLLIN | EPOLLOUT | EPOLLRDHUP, edge-triggered. From any thread, once everything that fn uses is set. */
+/*
+ * Watches `fd` for EPOLLIN | EPOLLOUT | EPOLLRDHUP, edge-triggered. From any thread, once everything that fn uses is set. Logs no
+ * error: -ENOSPC and -ENOMEM may pass.
+ */
 int proxy_watch(struct proxy_thread *t, int fd, struct proxy_watch *w);
 /*
  * Ends it, before the descriptor is closed: while another process holds a copy of it, one that was forked say, a close alone

@@ -45,30 +45,34 @@ static struct sock *new_connection(struct sockets *all, struct channel *ch)
 	return s;
 }
 
+static const char no_slot[] = "all sockets of the network are open (option max_sockets)";
+
 /*
- * Puts the connection in hand into the ring; false: there is no slot for it. The cell is stored last: whoever reads it finds the
+ * Puts the connection in hand into the ring: NULL, or why it has to wait. The cell is stored last: whoever reads it finds the
  * socket's record as it should be.
  */
-static bool put(struct sock *listener)
+static const char *put(struct sock *listener)
 {
 	struct sockets *all = listener->all;
 	struct channel *ch = listener->in_hand;
 	struct sock *s = new_connection(all, ch);
 	uint64_t p = listener->accepted;
+	int rc;
 
 	if (!s)
-		return false;
-	listener->in_hand = NULL;
+		return no_slot;
 	ch->event = listener->ch->event;
 	s->state = SOCK_CONNECTED;
 	s->started = true;
 	s->linger = listener->linger;
 	s->linger_s = listener->linger_s;
 	stream_connected(&s->st, ch);
-	if (ch->ops->start(ch, sock_thread_of(s)->set.t)) {
+	rc = ch->ops->start(ch, sock_thread_of(s)->set.t);
+	if (rc) {
 		sock_unnew(s);
-		return true; /* the reason is in the log; only this connection is lost */
+		return rc == -ENOSPC ? "sysctl fs.epoll.max_user_watches" : strerror(-rc);
 	}
+	listener->in_hand = NULL;
 	sock_publish(s);
 	__atomic_store_n(&listener->st.bus->line.cell[1 + p % GNET_ACCEPT_RING],
 			 (uint64_t)(uint32_t)sock_fd(s) << 8 | GNET_ACCEPT_TAG(p),
@@ -76,7 +80,7 @@ static bool put(struct sock *listener)
 	listener->accepted = p + 1;
 	atomic_fetch_add_explicit(&all->accepted, 1, memory_order_relaxed);
 	proxy_touched(listener->st.set->t, &listener->st.bus->line);
-	return true;
+	return NULL;
 }
 
 /* Slots that could take a connection: looked at before the backlog is asked, where connections wait best. */
@@ -87,6 +91,7 @@ static bool slot_free(struct sockets *all)
 
 unsigned sock_accept_step(struct sock *s, uint64_t now)
 {
+	const char *why;
 	unsigned n = 0;
 	int rc;
 
@@ -100,18 +105,18 @@ unsigned sock_accept_step(struct sock *s, uint64_t now)
 			rc = s->ch->ops->accept(s->ch, &s->in_hand);
 		if (rc == -EAGAIN) {
 			s->acceptable = false;
-		} else if (rc) {
-			short_of(s, strerror(-rc), now);
-			return n;
-		} else if (!s->in_hand || !put(s)) {
-			/* In hand: another thread was faster to the last slot. */
-			short_of(s, "all sockets of the network are open (option max_sockets)",
-				 now);
-			return n;
-		} else {
-			s->complained = false;
-			n++;
+			continue;
 		}
+		if (rc)
+			why = strerror(-rc);
+		else /* it may have to wait in hand: another thread was faster to the last slot */
+			why = s->in_hand ? put(s) : no_slot;
+		if (why) {
+			short_of(s, why, now);
+			return n;
+		}
+		s->complained = false;
+		n++;
 	}
 	return n;
 }

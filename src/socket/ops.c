@@ -22,16 +22,15 @@ static int make_socket(struct proxy_thread *t, struct sockets *all, uint32_t a)
 	if (rc)
 		return rc;
 	s = sock_new(all, proxy_index(t), ch);
-	if (!s) {
-		ch->ops->close(ch, 0);
-		return -EMFILE;
-	}
-	if (type == SOCK_DGRAM) {
+	if (!s)
+		rc = -EMFILE;
+	else if (type == SOCK_DGRAM)
 		rc = sock_open_datagrams(s, domain);
-		if (rc) {
+	if (rc) {
+		if (s)
 			sock_unnew(s);
-			return rc;
-		}
+		ch->ops->close(ch, 0);
+		return rc;
 	}
 	sock_publish(s);
 	return sock_fd(s);

@@ -50,7 +50,7 @@ struct sock {
 	bool acceptable;         /* accept may have something */
 	bool complained;         /* said that connections have to wait */
 	uint64_t accepted;       /* put into the accept ring */
-	struct channel *in_hand; /* a connection that found no free slot: NULL or not yet started */
+	struct channel *in_hand; /* a connection that has to wait here: NULL or not yet started */
 
 	struct list link; /* in sock_thread.ready, .full or .retry */
 
@@ -111,7 +111,7 @@ bool sockets_unsent(struct sockets *all);
 /* A free slot of a thread, made a new socket of a channel, not yet published: NULL if there is none. Any thread. */
 struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch);
 void sock_publish(struct sock *s);
-/* Takes back what sock_new gave and nobody has seen. */
+/* Takes back what sock_new gave and nobody has seen; the channel is the caller's again. */
 void sock_unnew(struct sock *s);
 /* The thread's socket with this descriptor, or NULL. */
 struct sock *sock_find(struct proxy_thread *t, struct sockets *all, int fd);
@@ -144,7 +144,7 @@ void sock_order_close(struct sockets *all, int fd);
 /* Takes connections while there is room in the ring; how many. */
 unsigned sock_accept_step(struct sock *s, uint64_t now);
 bool sock_accept_room(const struct sock *s);
-/* Closes the connection that found no slot, if there is one. */
+/* Closes the connection that has to wait, if there is one. */
 void sock_drop_in_hand(struct sock *s);
 /* Closes the connections in the ring that no kernel has claimed. */
 void sock_drop_unclaimed(struct sock *s, uint64_t claimed);

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/log.h"
+
 static void on_event(struct channel *c, unsigned events);
 
 /* Has the channel tell of events, once. */
@@ -17,6 +19,9 @@ static int start(struct sock *s)
 	s->ch->event = on_event;
 	rc = s->ch->ops->start(s->ch, s->st.set->t);
 	s->started = !rc;
+	if (rc)
+		log_line(LOG_WARN, "cannot watch a socket for events: %s%s", strerror(-rc),
+			 rc == -ENOSPC ? " (sysctl fs.epoll.max_user_watches)" : "");
 	return rc;
 }
 

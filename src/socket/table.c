@@ -84,7 +84,6 @@ void sock_publish(struct sock *s)
 
 void sock_unnew(struct sock *s)
 {
-	s->ch->ops->close(s->ch, 1);
 	gone(&s->st);
 }
 

@@ -118,15 +118,25 @@ static int bad_epoll_wait(int epfd, struct epoll_event *ev, int max, int64_t tim
 	return sys_real.epoll_wait(epfd, ev, max, timeout_ns);
 }
 
-/* The next allocations that fail. */
-static int shortage;
+/* The next calls that fail: allocations, and watches of descriptors. */
+static int no_memory, no_watches;
+
+static int is_short(int *of)
+{
+	return __atomic_load_n(of, __ATOMIC_RELAXED) > 0 &&
+	       __atomic_fetch_sub(of, 1, __ATOMIC_RELAXED) > 0;
+}
 
 static void *bad_alloc(size_t size)
 {
-	if (__atomic_load_n(&shortage, __ATOMIC_RELAXED) > 0 &&
-	    __atomic_fetch_sub(&shortage, 1, __ATOMIC_RELAXED) > 0)
-		return NULL;
-	return sys_real.alloc(size);
+	return is_short(&no_memory) ? NULL : sys_real.alloc(size);
+}
+
+static int bad_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	if (op == EPOLL_CTL_ADD && is_short(&no_watches))
+		return -ENOSPC;
+	return sys_real.epoll_ctl(epfd, op, fd, ev);
 }
 
 /* ---- the traffic -------------------------------------------------------------------------------- */
@@ -283,8 +293,8 @@ GNET_DEV int answer(struct test_args *a, struct test_report *r, uint8_t *buf)
 
 TEST_KERNEL(answer_kernel, answer)
 
-/* No memory for connections that come: they wait in the backlog until there is some. */
-static void accept_without_memory(enum test_kind kind)
+/* What connections that come need is short (no_memory, no_watches): they wait until it is there. */
+static void accept_while_short(enum test_kind kind, int *of)
 {
 	gpunet_t *g = test_open(NULL);
 	struct test_args a = test_setup(g, kind, 1, 4096);
@@ -297,11 +307,11 @@ static void accept_without_memory(enum test_kind kind)
 	TEST_LAUNCH(g, answer_kernel, a, 1, 32);
 	test_addr_wait(a.where, a.report);
 	for (unsigned i = 0; i < a.n; i++) {
-		__atomic_store_n(&shortage, i % 4 == 0 ? 5 : 0, __ATOMIC_RELAXED);
+		__atomic_store_n(of, i % 4 == 0 ? 5 : 0, __ATOMIC_RELAXED);
 		fds[i] = test_connect(a.where);
 		test_sleep_ms(2);
 	}
-	__atomic_store_n(&shortage, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(of, 0, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < a.n; i++) {
 		test_pattern(data, sizeof(data), 0, i);
 		test_write(fds[i], data, sizeof(data));
@@ -363,8 +373,11 @@ int main(void)
 	sys.connect = bad_connect;
 	sys.epoll_wait = bad_epoll_wait;
 	sys.alloc = bad_alloc;
-	accept_without_memory(TEST_TCP);
-	accept_without_memory(TEST_UNIX);
+	sys.epoll_ctl = bad_epoll_ctl;
+	accept_while_short(TEST_TCP, &no_memory);
+	accept_while_short(TEST_UNIX, &no_memory);
+	accept_while_short(TEST_TCP, &no_watches);
+	accept_while_short(TEST_UNIX, &no_watches);
 	for (unsigned i = 0; i < seeds; i++) {
 		seed = (first ? strtoull(first, NULL, 0) : 1) + i;
 		for (int f = 0; f <= FAULTS; f++) {

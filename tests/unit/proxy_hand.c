@@ -243,11 +243,16 @@ static int rival_accept(struct channel *c, struct channel **out)
 	return 0;
 }
 
+static unsigned no_watches; /* how many times yet */
+
 static int shell_start(struct channel *c, struct proxy_thread *t)
 {
 	(void)c;
 	(void)t;
-	return 0;
+	if (!no_watches)
+		return 0;
+	no_watches--;
+	return -ENOSPC;
 }
 
 static ssize_t shell_io(struct channel *c, const struct iovec *v, int n)
@@ -312,6 +317,31 @@ static void a_connection_waits_for_a_slot_that_was_lost(void **state)
 	sockets_fini(&full);
 }
 
+/* The system has no more watches for a while: the connection is kept, and tried again. */
+static void a_connection_waits_to_be_watched(void **state)
+{
+	struct rig *r = *state;
+	struct sock *fill, *s = crowded_listener(r, &fill);
+	unsigned i;
+
+	sock_unnew(fill);
+	no_watches = 3;
+	closed = 0;
+	step(r, 0);
+	assert_int_equal(no_watches, 2);
+	assert_true(s->complained);
+	for (i = 0; i < 3; i++) {
+		assert_int_equal(s->accepted, 0);
+		r->now += 10000000;
+		step(r, 0);
+		step(r, 0);
+	}
+	assert_int_equal(no_watches, 0);
+	assert_int_equal(s->accepted, 1);
+	assert_int_equal(closed, 0);
+	sockets_fini(&full);
+}
+
 /* A listener that is closed meanwhile takes the connection with it. */
 static void a_connection_in_hand_goes_with_its_listener(void **state)
 {
@@ -338,6 +368,7 @@ int main(void)
 						rig_down),
 		cmocka_unit_test_setup_teardown(a_connection_waits_for_a_slot_that_was_lost, rig_up,
 						rig_down),
+		cmocka_unit_test_setup_teardown(a_connection_waits_to_be_watched, rig_up, rig_down),
 		cmocka_unit_test_setup_teardown(a_connection_in_hand_goes_with_its_listener, rig_up,
 						rig_down),
 	};

@@ -11,6 +11,10 @@
 #include "base/sys.h"
 #include "proxy/proxy.h"
 
+#ifndef SO_PASSRIGHTS /* Linux 6.16 */
+#define SO_PASSRIGHTS 83
+#endif
+
 struct tcp {
 	struct channel base;
 	struct proxy_watch watch;
@@ -65,10 +69,28 @@ static struct tcp *tcp_new(int domain, int type)
 	return s;
 }
 
+/* Options from the start. What is accepted has them from its listener. */
+static int preset(int fd, int domain, int type)
+{
+	int zero = 0, one = 1;
+
+	if (domain == AF_UNIX) {
+		/* A peer's descriptors: the last close of a TCP socket that lingers would block the proxy in its recvmsg. Older
+		 * systems have no such option. */
+		(void)sys.setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &zero, sizeof(zero));
+		return 0;
+	}
+	if (type == SOCK_DGRAM)
+		return 0;
+	/* Slower without, not wrong. */
+	(void)sys.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	return sys.setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+}
+
 int tcp_create(int domain, int type, int protocol, struct channel **out)
 {
-	int rc = 0, one = 1;
 	struct tcp *s;
+	int rc;
 
 	if (domain != AF_INET && domain != AF_INET6 && domain != AF_UNIX)
 		return -EAFNOSUPPORT;
@@ -78,16 +100,10 @@ int tcp_create(int domain, int type, int protocol, struct channel **out)
 	if (!s)
 		return -ENOMEM;
 	s->fd = sys.socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol);
-	if (s->fd < 0) {
-		rc = s->fd;
-	} else if (domain != AF_UNIX && type == SOCK_STREAM) {
-		rc = sys.setsockopt(s->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-		/* Slower without, not wrong. What it accepts has it from the listener. */
-		(void)sys.setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-		if (rc)
-			sys.close(s->fd);
-	}
+	rc = s->fd < 0 ? s->fd : preset(s->fd, domain, type);
 	if (rc) {
+		if (s->fd >= 0)
+			sys.close(s->fd);
 		sys.free(s);
 		return rc;
 	}

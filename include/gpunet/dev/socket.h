@@ -143,6 +143,23 @@ GNET_DEV int64_t grecvfrom_warp(gnet_t *net, int fd, void *buf, uint64_t len, in
 GNET_DEV int64_t grecvfrom_thread(gnet_t *net, int fd, void *buf, uint64_t len, int flags,
 				  void *addr, uint32_t *alen);
 
+/*
+ * Bytes of several buffers, gathered and scattered, with an address: struct gnet_msghdr is the system's struct msghdr, the buffers
+ * are in msg->iov[0 .. msg->iovlen - 1]; both lie in memory that all threads of the scope see.
+ * gsendmsg on a stream is gsend of all bytes in one piece (msg->name is NULL); of datagrams it is gsendto, to msg->name if that is
+ * not NULL. grecvmsg on a stream is grecv into the buffers in turn, and msg->namelen is 0 after it; of datagrams it is grecvfrom,
+ * with the sender's address at msg->name if that is not NULL, and MSG_TRUNC in msg->flags if the buffers did not hold it all.
+ * There is no control data: msg->controllen is 0 after grecvmsg, and must be before gsendmsg (-EOPNOTSUPP).
+ * Besides the errors of those calls: -EMSGSIZE more than 1,024 buffers; -EINVAL their lengths add up to 2^63 or more.
+ */
+GNET_DEV int64_t gsendmsg(gnet_t *net, int fd, const struct gnet_msghdr *msg, int flags);
+GNET_DEV int64_t grecvmsg(gnet_t *net, int fd, struct gnet_msghdr *msg, int flags);
+/* The same by one warp, and by one thread. */
+GNET_DEV int64_t gsendmsg_warp(gnet_t *net, int fd, const struct gnet_msghdr *msg, int flags);
+GNET_DEV int64_t gsendmsg_thread(gnet_t *net, int fd, const struct gnet_msghdr *msg, int flags);
+GNET_DEV int64_t grecvmsg_warp(gnet_t *net, int fd, struct gnet_msghdr *msg, int flags);
+GNET_DEV int64_t grecvmsg_thread(gnet_t *net, int fd, struct gnet_msghdr *msg, int flags);
+
 /* how: SHUT_RD, SHUT_WR or SHUT_RDWR. SHUT_WR: the peer gets the end of the stream after what was sent. -ENOTCONN, -EINVAL. */
 GNET_DEV int gshutdown(gnet_t *net, int fd, int how);
 
@@ -181,6 +198,7 @@ GNET_DEV int ggetsockname(gnet_t *net, int fd, void *addr, uint32_t *len);
 GNET_DEV int ggetpeername(gnet_t *net, int fd, void *addr, uint32_t *len);
 
 #include <gpunet/dev/impl/dgram.h>
+#include <gpunet/dev/impl/msg.h>
 #include <gpunet/dev/impl/option.h>
 #include <gpunet/dev/impl/borrow.h>
 #include <gpunet/dev/impl/poll.h>

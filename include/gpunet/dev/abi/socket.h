@@ -33,6 +33,17 @@ struct gnet_iovec {
 	uint64_t len;
 };
 
+/* As struct msghdr. */
+struct gnet_msghdr {
+	void *name;
+	uint32_t namelen;
+	struct gnet_iovec *iov;
+	uint64_t iovlen;
+	void *control;
+	uint64_t controllen;
+	int flags;
+};
+
 #define GNET_POLLIN 0x001
 #define GNET_POLLOUT 0x004
 #define GNET_POLLERR 0x008

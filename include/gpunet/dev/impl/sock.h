@@ -140,6 +140,8 @@ GNET_DEV int gnet__take(gnet_t *net, int fd, uint64_t *side, uint64_t state, int
 			w->dontwait = 1;
 		if (old & GNET_L_DGRAM && state == GNET_L_CONNECTED && gnet__alive(old, fd))
 			return GNET__IS_DGRAM;
+		if (!(old & GNET_L_DGRAM) && state == GNET_L_DGRAM && gnet__alive(old, fd))
+			return wrong; /* before a wait for whoever holds the side */
 		while (old & GNET_L_HELD && gnet__alive(old, fd)) {
 			int rc = w->dontwait ? -GNET__EAGAIN : gnet__limited_spin(net, w);
 

@@ -11,7 +11,7 @@ cd "$(dirname "$0")" || exit 2
 usage()
 {
 	cat <<'END'
-usage: ./check.sh [--long]
+usage: ./check.sh [--long] [--no-vm]
        ./check.sh --gpu-bundle DIR
        ./check.sh --help
 
@@ -19,6 +19,7 @@ Installs what is missing (as root, with apt), builds gpunet plain, with ASan+UBS
 runs all tests.
 
   --long            runs the long tests whole
+  --no-vm           leaves out the two virtual machines, which QEMU emulates
   --gpu-bundle DIR  only builds for CUDA and leaves in DIR what a machine with a GPU needs to run the
                     device tests: copy DIR there and start DIR/run.sh
 
@@ -28,10 +29,12 @@ END
 }
 
 long=0
+vm=1
 bundle=
 while [ $# -gt 0 ]; do
 	case $1 in
 	--long) long=1 ;;
+	--no-vm) vm=0 ;;
 	--gpu-bundle)
 		[ $# -ge 2 ] || { usage >&2; exit 2; }
 		bundle=$2
@@ -174,4 +177,9 @@ done
 # The other compiler: its warnings, and what its optimizer makes of the same code.
 build clang && suite clang-tests 120 ctest --preset clang -j "$jobs" -L 'unit|device' --no-tests=error
 suite model 400 tests/model/run.sh -j "$jobs"
+if [ $vm = 1 ]; then
+	# Without QEMU the suite says so and is skipped.
+	need_install "$NEED_VM"
+	suite vm 480 python3 -u tests/vm/run.py "${flags[@]}"
+fi
 summary

@@ -24,6 +24,8 @@ libclang-rt-dev:-fsanitize=fuzzer
 clang-format:clang-format
 spin:spin
 mandoc:mandoc"
+NEED_VM="
+qemu-system-x86:qemu-system-x86_64"
 
 need_probe()
 {

@@ -244,6 +244,7 @@ static unsigned send_datagrams(struct stream *s)
 	uint64_t from = s->tx_head;
 	unsigned n = stream_dgram_tx(s, tx_buf(s), tx_size(s));
 
+	give_back_tx(s);
 	if (n && s->closing && !s->linger_in_all)
 		linger(s);
 	atomic_fetch_add_explicit(&s->set->bytes_out, s->tx_head - from, memory_order_relaxed);

@@ -403,6 +403,32 @@ static void idle_senders_do_not_keep_the_segments(void **state)
 	assert_int_equal(gpunet_close(g, 5000), 0);
 }
 
+/* The same with sockets of datagrams, which cannot do without a segment: the ninth got -ENOBUFS. */
+static void idle_senders_of_datagrams_do_not_keep_the_segments(void **state)
+{
+	enum { SEGMENTS = 8, SENDERS = 2 * SEGMENTS, LONG = 5000 };
+	gpunet_t *g = net_open(1, SEGMENTS * (64 << 10));
+	gnet_t *n = gpunet_device(g);
+	struct sockaddr_in to = { .sin_family = AF_INET };
+	socklen_t len = sizeof(to);
+	int host = socket(AF_INET, SOCK_DGRAM, 0), i;
+	char buf[LONG] = "", got[LONG + 1];
+
+	(void)state;
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(bind(host, (struct sockaddr *)&to, len), 0);
+	assert_int_equal(getsockname(host, (struct sockaddr *)&to, &len), 0);
+	for (i = 0; i < SENDERS; i++) {
+		int fd = gsocket(n, AF_INET, SOCK_DGRAM, 0);
+
+		assert_true(fd >= 0);
+		assert_int_equal(gsendto(n, fd, buf, LONG, 0, &to, len), LONG);
+		assert_int_equal(recv(host, got, sizeof(got), 0), LONG);
+	}
+	close(host);
+	assert_int_equal(gpunet_close(g, 5000), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -411,6 +437,7 @@ int main(void)
 		cmocka_unit_test(a_connect_to_nobody_is_no_connection),
 		cmocka_unit_test(a_sender_gets_an_idle_readers_segment),
 		cmocka_unit_test(idle_senders_do_not_keep_the_segments),
+		cmocka_unit_test(idle_senders_of_datagrams_do_not_keep_the_segments),
 		cmocka_unit_test(bytes_go_on_when_there_is_memory_again),
 		cmocka_unit_test(the_network_survives_anything_in_shared_memory),
 	};

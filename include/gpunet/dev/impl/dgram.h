@@ -320,6 +320,7 @@ GNET__COLD int64_t gnet__dgram_send(struct gnet__scope sc, struct gnet__scratch 
 	if (sc.tid == 0 && sk) {
 		if (!rc && !s->cells)
 			s->fail = gnet__send_tail(net, fd, sk, size);
+		gnet__send_detach(net, fd, sk);
 		gnet__give(&sk->tx);
 	}
 	return rc ? rc : (int64_t)len;

@@ -242,12 +242,8 @@ static unsigned send_one(struct stream *s, uint8_t *ring, uint64_t size)
 	rc = send_record(s, ring, size, &h);
 	if (rc < 0 && !transient(rc)) {
 		/* It may be an earlier datagram's error, told in place of sending this one. */
-		ssize_t again = send_record(s, ring, size, &h);
-
-		if (again < 0 && transient(again))
-			return postpone(s, again);
 		soft_error(s, (int)-rc);
-		rc = again;
+		rc = send_record(s, ring, size, &h);
 	}
 	if (rc < 0 && transient(rc))
 		return postpone(s, rc);

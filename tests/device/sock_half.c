@@ -1,9 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A UNIX peer that takes no more (SHUT_RD) and goes on sending: gsend fails with -EPIPE, while what
- * the peer sends arrives to its last byte and orderly end.
+ * the peer sends arrives to its last byte and orderly end. gpoll tells no error, as Linux.
  */
 #include "test.h"
+
+/* All that gpoll tells of the socket, when there is something of `until` (else at once). */
+GNET_DEV int events(gnet_t *net, int fd, short until)
+{
+	__shared__ struct gnet_pollfd p;
+	int rc;
+
+	__syncthreads();
+	if (test_k_tid() == 0) {
+		p.fd = fd;
+		p.events = until;
+	}
+	__syncthreads();
+	if (until && gpoll(net, &p, 1, -1) < 0)
+		return -1;
+	__syncthreads();
+	if (test_k_tid() == 0)
+		p.events = GNET_POLLIN | GNET_POLLOUT | GNET_POLLRDHUP;
+	__syncthreads();
+	rc = gpoll(net, &p, 1, 0);
+	return rc < 0 ? rc : p.revents;
+}
 
 GNET_DEV int half(struct test_args *a, struct test_report *r, uint8_t *buf)
 {
@@ -15,9 +37,12 @@ GNET_DEV int half(struct test_args *a, struct test_report *r, uint8_t *buf)
 		n = gsend(a->net, fd, buf, 10, 0);
 	while (n > 0);
 	K_EQ(r, n, -EPIPE);
+	K_EQ(r, events(a->net, fd, 0), GNET_POLLOUT);
 	test_k_set(&a->word[0], 1);
+	K_EQ(r, events(a->net, fd, GNET_POLLIN) & ~GNET_POLLRDHUP, GNET_POLLIN | GNET_POLLOUT);
 	K_CALL(test_k_recv_all(r, a->net, fd, buf, a->room, a->n, 0, 1));
 	K_EQ(r, grecv(a->net, fd, buf, 10, 0), 0);
+	K_EQ(r, events(a->net, fd, 0), GNET_POLLIN | GNET_POLLOUT | GNET_POLLRDHUP | GNET_POLLHUP);
 	K_EQ(r, gsend(a->net, fd, buf, 10, 0), -EPIPE);
 	K_EQ(r, gclose(a->net, fd), 0);
 	return 0;

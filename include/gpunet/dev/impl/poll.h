@@ -18,52 +18,33 @@ GNET_DEV short gnet__poll_listener(const struct gnet_sock_bus *bus)
 	return (c & 0xff) == GNET_ACCEPT_TAG(p) ? GNET_POLLIN : 0;
 }
 
-/* What a stream has. `tx`: the word of its send side. */
-GNET_DEV short gnet__poll_stream(gnet_t *net, const struct gnet_sock *sk,
-				 const struct gnet_sock_bus *bus, uint64_t tx)
+/* What a stream or a socket of datagrams has. `tx`: the word of its send side. */
+GNET_DEV short gnet__poll_carrier(gnet_t *net, const struct gnet_sock *sk,
+				  const struct gnet_sock_bus *bus, uint64_t tx)
 {
 	uint64_t head = gnet_sys_load(&bus->head), c0 = gnet_sys_load(&bus->line.cell[0]);
 	uint64_t txw = gnet_sys_load(&bus->txw), tail = gnet_dev_load(&sk->tx_tail);
 	uint64_t window = gnet_dev_load(&sk->tx_seg) & GNET_SOCK_SEG ? (uint64_t)1 << net->seg_log2
 								     : GNET_MINI_BYTES;
-	uint32_t flags = (uint32_t)(c0 >> GNET_LINE_FLAGS_SHIFT) & 0xff;
-	int failed = (txw >> GNET_TXW_ERR_SHIFT & 0xff) != 0,
-	    ended = flags & (GNET_LINE_EOF | GNET_LINE_ERR);
+	int dgram = (tx & GNET_L_DGRAM) != 0;
+	/* Datagrams go on after an error, which is over when a call was told of it. */
+	int news = dgram && txw >> GNET_TXW_ERRS_SHIFT != gnet_dev_load(&sk->err_seen);
+	uint64_t err = dgram ? 0 : txw >> GNET_TXW_ERR_SHIFT & 0xff;
+	/* EPIPE: that the peer takes no more is the sender's affair, and Linux tells no error either. */
+	int failed = err && err != GNET__EPIPE, sent_all = err || (tx & GNET_L_SHUT_WR);
+	uint32_t ends = dgram ? GNET_LINE_EOF : GNET_LINE_EOF | GNET_LINE_ERR;
+	int ended = (c0 >> GNET_LINE_FLAGS_SHIFT & ends) != 0;
 	short r = 0;
 
 	if (ended || gnet__line_tail(c0, head) != head)
 		r |= GNET_POLLIN;
 	if (ended)
 		r |= GNET_POLLRDHUP;
-	if (failed)
+	if (failed || news)
 		r |= GNET_POLLERR;
-	if (failed || (tx & GNET_L_SHUT_WR) || ((tail - txw) & GNET_TXW_POS_MASK) < window)
+	if (sent_all || ((tail - txw) & GNET_TXW_POS_MASK) < window)
 		r |= GNET_POLLOUT;
-	if (failed || (ended && (tx & GNET_L_SHUT_WR)))
-		r |= GNET_POLLHUP;
-	return r;
-}
-
-/* What a socket of datagrams has: an error that a call was told of is over. */
-GNET_DEV short gnet__poll_dgram(gnet_t *net, const struct gnet_sock *sk,
-				const struct gnet_sock_bus *bus, uint64_t tx)
-{
-	uint64_t head = gnet_sys_load(&bus->head), c0 = gnet_sys_load(&bus->line.cell[0]);
-	uint64_t txw = gnet_sys_load(&bus->txw), tail = gnet_dev_load(&sk->tx_tail);
-	uint64_t window = gnet_dev_load(&sk->tx_seg) & 0xffffffffu ? (uint64_t)1 << net->seg_log2
-								   : GNET_MINI_BYTES;
-	int ended = (c0 >> GNET_LINE_FLAGS_SHIFT & GNET_LINE_EOF) != 0;
-	short r = 0;
-
-	if (ended || gnet__line_tail(c0, head) != head)
-		r |= GNET_POLLIN;
-	if (ended)
-		r |= GNET_POLLRDHUP;
-	if (txw >> GNET_TXW_ERRS_SHIFT != gnet_dev_load(&sk->err_seen))
-		r |= GNET_POLLERR;
-	if (((tail - txw) & GNET_TXW_POS_MASK) < window)
-		r |= GNET_POLLOUT;
-	if (ended && (tx & GNET_L_SHUT_WR))
+	if (failed || (ended && sent_all))
 		r |= GNET_POLLHUP;
 	return r;
 }
@@ -74,7 +55,7 @@ GNET_DEV short gnet__poll_unknown(gnet_t *net, const struct gnet_sock *sk, int f
 	uint32_t flags = gnet__line_flags(net, fd);
 
 	if (flags & (GNET_LINE_CONNECTED | GNET_LINE_ERR))
-		return gnet__poll_stream(net, sk, &net->bus[GNET_FD_SLOT(fd)], tx);
+		return gnet__poll_carrier(net, sk, &net->bus[GNET_FD_SLOT(fd)], tx);
 	if (flags & GNET_LINE_CONNECTING)
 		return 0;
 	return GNET_POLLOUT | GNET_POLLHUP; /* as Linux has it for a socket without a peer */
@@ -96,10 +77,8 @@ GNET_DEV short gnet__poll_one(gnet_t *net, const struct gnet_pollfd *f)
 		r = GNET_POLLNVAL;
 	else if (rx & GNET_L_LISTENING)
 		r = gnet__poll_listener(&net->bus[GNET_FD_SLOT(f->fd)]);
-	else if (rx & GNET_L_DGRAM)
-		r = gnet__poll_dgram(net, sk, &net->bus[GNET_FD_SLOT(f->fd)], tx);
-	else if (rx & GNET_L_CONNECTED)
-		r = gnet__poll_stream(net, sk, &net->bus[GNET_FD_SLOT(f->fd)], tx);
+	else if (rx & (GNET_L_DGRAM | GNET_L_CONNECTED))
+		r = gnet__poll_carrier(net, sk, &net->bus[GNET_FD_SLOT(f->fd)], tx);
 	else
 		r = gnet__poll_unknown(net, sk, f->fd, tx);
 	return r & (f->events | always);

@@ -42,6 +42,7 @@ GNET_DEV int receive(struct test_args *a, struct test_report *r, int fd, uint8_t
 	K_EQ(r, grecv(net, fd, buf, 4, 0), 4);
 	K_EQ(r, test_k_wrong(buf, 4, 0, 1), 0);
 	K_EQ(r, grecv(net, fd, buf, 100, GNET_MSG_PEEK | GNET_MSG_DONTWAIT), 6);
+	K_EQ(r, grecv(net, fd, buf, 100, GNET_MSG_PEEK | GNET_MSG_WAITALL), 6);
 	K_EQ(r, test_k_wrong(buf, 6, 4, 1), 0);
 	K_EQ(r, grecv(net, fd, buf, 100, 0), 6);
 	K_EQ(r, test_k_wrong(buf, 6, 4, 1), 0);

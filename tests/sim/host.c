@@ -1,0 +1,993 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "host.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/un.h>
+
+#include "base/sys.h"
+#include "sim.h"
+
+#define FIRST_FD 100
+#define FILES 512
+#define EPHEMERAL 40000
+#define SYN_RETRY_NS 1000000u
+
+enum kind { K_FREE, K_EPOLL, K_EVENT, K_SOCK };
+enum state { S_NEW, S_LISTEN, S_CONNECTING, S_CONNECTED, S_ENDED };
+
+/* An address: a port, or a UNIX name. Length 0: none. */
+struct name {
+	socklen_t len;
+	union {
+		struct sockaddr sa;
+		struct sockaddr_in in;
+		struct sockaddr_un un;
+	} a;
+};
+
+struct file {
+	enum kind kind;
+	int fd;
+	/* What watches it. */
+	struct file *epoll;
+	uint32_t interest;
+	void *ptr;
+	bool ready; /* an edge came since it was last told */
+	/* K_EVENT */
+	uint64_t count;
+	/* K_SOCK */
+	int domain;
+	enum state state;
+	struct name local, remote;
+	bool closed; /* by its owner; the connection may go on for a while */
+	bool reuse;
+	/* listening */
+	unsigned backlog, n_queued;
+	struct file *queued[64];
+	/* connected */
+	struct file *peer;
+	uint8_t *rx; /* arrived, not read */
+	size_t rx_len;
+	size_t flight;    /* on its way to here */
+	uint64_t arrives; /* the last of it */
+	bool fin;         /* arrived */
+	bool broken;      /* a reset arrived, or was sent */
+	bool shut_rd, shut_wr;
+	int err;       /* SO_ERROR */
+	bool refused;  /* a connect failed, and connect has not told it yet */
+	bool no_space; /* a sender found no room: an edge will tell */
+	bool drained;  /* a reader found nothing: an edge will tell */
+	bool reset_on_close;
+	struct sim_timer syn;
+};
+
+enum what { P_DATA, P_FIN, P_RESET };
+
+struct packet {
+	struct sim_timer timer;
+	struct file *to;
+	enum what what;
+	size_t n;
+	uint8_t data[];
+};
+
+static struct host_params host;
+static struct file files[FILES];
+static int next_fd, next_port;
+
+/* ---- descriptors -------------------------------------------------------------------------------------------------------- */
+
+static struct file *file_of(int fd)
+{
+	struct file *f = fd >= FIRST_FD && fd < FIRST_FD + FILES ? &files[fd - FIRST_FD] : NULL;
+
+	return f && f->kind != K_FREE && !f->closed ? f : NULL;
+}
+
+static struct file *sock_of(int fd)
+{
+	struct file *f = file_of(fd);
+
+	return f && f->kind == K_SOCK ? f : NULL;
+}
+
+/* Numbers are not used twice, so that a descriptor that was closed names nothing. */
+static struct file *file_new(enum kind kind)
+{
+	struct file *f;
+
+	if (next_fd == FILES)
+		sim_fail("the run opens more than %d descriptors", FILES);
+	f = &files[next_fd];
+	f->kind = kind;
+	f->fd = FIRST_FD + next_fd++;
+	return f;
+}
+
+size_t host_buffer(void)
+{
+	return host.buffer;
+}
+
+unsigned host_open_files(void)
+{
+	unsigned n = 0;
+	int i;
+
+	for (i = 0; i < next_fd; i++)
+		n += !files[i].closed;
+	return n;
+}
+
+/* ---- events ------------------------------------------------------------------------------------------------------------- */
+
+static size_t space(const struct file *f)
+{
+	size_t used = f->peer ? f->peer->rx_len + f->peer->flight : 0;
+
+	return used < host.buffer ? host.buffer - used : 0;
+}
+
+static uint32_t poll_sock(struct file *f)
+{
+	uint32_t e = 0;
+
+	if (f->state == S_LISTEN)
+		return f->n_queued ? EPOLLIN : 0;
+	if (f->state == S_CONNECTING)
+		return 0;
+	if (f->err)
+		e |= EPOLLERR;
+	if (f->state == S_NEW)
+		return e | EPOLLOUT | EPOLLHUP;
+	if (f->state == S_ENDED || (f->shut_wr && (f->fin || f->shut_rd)))
+		e |= EPOLLHUP;
+	if (f->fin || f->shut_rd || f->state == S_ENDED)
+		e |= EPOLLIN | EPOLLRDHUP;
+	if (f->rx_len)
+		e |= EPOLLIN;
+	if (f->state == S_ENDED || f->shut_wr || space(f))
+		e |= EPOLLOUT;
+	else
+		f->no_space = true;
+	return e;
+}
+
+static uint32_t poll_file(struct file *f)
+{
+	if (f->kind == K_SOCK)
+		return poll_sock(f);
+	return (f->count ? EPOLLIN : 0) | EPOLLOUT;
+}
+
+/* Something happened to the file: those who wait for it look again. */
+static void edge(struct file *f)
+{
+	f->ready = true;
+	sim_wake(f, ~0u);
+	if (f->epoll)
+		sim_wake(f->epoll, ~0u);
+}
+
+/* ---- between two sockets -------------------------------------------------------------------------------------------------- */
+
+static void deliver(void *arg);
+
+static void packet(struct file *from, enum what what, const void *data, size_t n)
+{
+	struct packet *p;
+	struct file *to = from->peer;
+	uint64_t at = sim_now();
+
+	if (!to)
+		return;
+	p = malloc(sizeof(*p) + n);
+	if (!p)
+		sim_fail("no memory for a packet");
+	if (n)
+		memcpy(p->data, data, n);
+	p->to = to;
+	p->what = what;
+	p->n = n;
+	if (what == P_DATA)
+		to->flight += n;
+	if (host.delay_ns && from->domain != AF_UNIX)
+		at += sim_random() % host.delay_ns;
+	if (at < to->arrives)
+		at = to->arrives;
+	to->arrives = at;
+	if (at == sim_now())
+		deliver(p);
+	else
+		sim_timer(&p->timer, at, deliver, p);
+}
+
+static void ended(struct file *f, int err)
+{
+	if (f->state == S_ENDED)
+		return;
+	f->state = S_ENDED;
+	f->broken = true;
+	f->err = err;
+	edge(f);
+}
+
+static void reset(struct file *f)
+{
+	packet(f, P_RESET, NULL, 0);
+	f->state = S_ENDED;
+	f->broken = true;
+}
+
+static void room_again(struct file *f)
+{
+	if (f->peer && f->peer->no_space && space(f->peer)) {
+		f->peer->no_space = false;
+		edge(f->peer);
+	}
+}
+
+static void take_data(struct file *f, const struct packet *p)
+{
+	f->flight -= p->n;
+	if (f->state == S_ENDED)
+		return;
+	if (f->closed) {
+		reset(f); /* nobody is there to read it */
+		return;
+	}
+	f->rx = realloc(f->rx, f->rx_len + p->n);
+	if (!f->rx)
+		sim_fail("no memory for received bytes");
+	memcpy(f->rx + f->rx_len, p->data, p->n);
+	f->rx_len += p->n;
+	if (f->drained || sim_chance(500)) {
+		f->drained = false;
+		edge(f);
+	}
+}
+
+static void deliver(void *arg)
+{
+	struct packet *p = arg;
+	struct file *f = p->to;
+
+	if (p->what == P_DATA) {
+		take_data(f, p);
+	} else if (p->what == P_FIN) {
+		f->fin = true;
+		edge(f);
+	} else {
+		ended(f, ECONNRESET);
+	}
+	free(p);
+}
+
+bool host_break_one(void)
+{
+	int first = (int)sim_below((uint32_t)(next_fd ? next_fd : 1)), i;
+
+	for (i = 0; i < next_fd; i++) {
+		struct file *f = &files[(first + i) % next_fd];
+
+		if (f->kind == K_SOCK && f->state == S_CONNECTED && f->peer && !f->closed) {
+			sim_note("the connection of descriptor %d breaks", f->fd);
+			ended(f->peer, ECONNRESET);
+			ended(f, ECONNRESET);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* ---- names -------------------------------------------------------------------------------------------------------------- */
+
+static bool same_name(const struct name *a, const struct name *b)
+{
+	if (!a->len || !b->len || a->a.sa.sa_family != b->a.sa.sa_family)
+		return false;
+	if (a->a.sa.sa_family == AF_INET)
+		return a->a.in.sin_port == b->a.in.sin_port;
+	return a->len == b->len && !memcmp(&a->a, &b->a, a->len);
+}
+
+static struct file *bound_to(const struct name *n, bool listening)
+{
+	int i;
+
+	for (i = 0; i < next_fd; i++) {
+		struct file *f = &files[i];
+
+		if (f->kind == K_SOCK && !f->closed && same_name(&f->local, n) && !f->remote.len &&
+		    (!listening || f->state == S_LISTEN))
+			return f;
+	}
+	return NULL;
+}
+
+static int take_name(struct name *out, const struct file *f, const struct sockaddr *a, socklen_t n)
+{
+	if (n < sizeof(a->sa_family) || n > sizeof(out->a))
+		return -EINVAL;
+	if (a->sa_family != f->domain)
+		return -EAFNOSUPPORT;
+	if (f->domain == AF_INET && n < sizeof(struct sockaddr_in))
+		return -EINVAL;
+	memset(out, 0, sizeof(*out));
+	memcpy(&out->a, a, n);
+	out->len = f->domain == AF_INET ? (socklen_t)sizeof(struct sockaddr_in) : n;
+	return 0;
+}
+
+static void auto_name(struct file *f)
+{
+	f->local.len = sizeof(sa_family_t);
+	f->local.a.sa.sa_family = (sa_family_t)f->domain;
+	if (f->domain != AF_INET)
+		return;
+	f->local.len = sizeof(struct sockaddr_in);
+	f->local.a.in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	f->local.a.in.sin_port = htons((uint16_t)(EPHEMERAL + next_port++));
+}
+
+static int give_name(const struct name *n, struct sockaddr *a, socklen_t *len)
+{
+	memcpy(a, &n->a, n->len < *len ? n->len : *len);
+	*len = n->len;
+	return 0;
+}
+
+/* ---- calls -------------------------------------------------------------------------------------------------------------- */
+
+static int h_socket(int domain, int type, int protocol)
+{
+	struct file *f;
+
+	(void)protocol;
+	sim_point();
+	if (domain != AF_INET && domain != AF_UNIX)
+		return -EAFNOSUPPORT;
+	if ((type & 0xf) != SOCK_STREAM)
+		return -ESOCKTNOSUPPORT;
+	f = file_new(K_SOCK);
+	f->domain = domain;
+	sim_note("host: socket %d", f->fd);
+	return f->fd;
+}
+
+static int h_bind(int fd, const struct sockaddr *a, socklen_t n)
+{
+	struct file *f = sock_of(fd), *other;
+	struct name name;
+	int rc = f ? take_name(&name, f, a, n) : -EBADF;
+
+	sim_point();
+	if (rc)
+		return rc;
+	if (f->local.len)
+		return -EINVAL;
+	if (f->domain == AF_INET && !name.a.in.sin_port) {
+		auto_name(f);
+		return 0;
+	}
+	other = bound_to(&name, false);
+	if (other && (f->domain == AF_UNIX || other->state == S_LISTEN || !f->reuse))
+		return -EADDRINUSE;
+	f->local = name;
+	return 0;
+}
+
+static int h_listen(int fd, int backlog)
+{
+	struct file *f = sock_of(fd);
+
+	sim_point();
+	if (!f)
+		return -EBADF;
+	if (f->state != S_NEW && f->state != S_LISTEN)
+		return -EINVAL;
+	if (!f->local.len && f->domain == AF_UNIX)
+		return -EINVAL;
+	if (!f->local.len)
+		auto_name(f);
+	if (f->state == S_NEW && bound_to(&f->local, true))
+		return -EADDRINUSE;
+	f->state = S_LISTEN;
+	f->backlog = backlog < 0 ? 0 : backlog > 60 ? 60 : (unsigned)backlog;
+	return 0;
+}
+
+/* The listener's side of a new connection. */
+static void establish(struct file *client, struct file *listener)
+{
+	struct file *f = file_new(K_SOCK);
+
+	f->domain = client->domain;
+	f->state = client->state = S_CONNECTED;
+	f->local = listener->local;
+	f->remote = client->local;
+	client->remote = listener->local;
+	f->peer = client;
+	client->peer = f;
+	/* Of nobody until it is accepted. */
+	listener->queued[listener->n_queued++] = f;
+	edge(listener);
+}
+
+/* A SYN arrives. */
+static void syn(void *arg)
+{
+	struct file *f = arg, *l;
+
+	if (f->closed || f->state != S_CONNECTING)
+		return;
+	l = bound_to(&f->remote, true);
+	if (!l) {
+		f->state = S_NEW;
+		f->remote.len = 0;
+		f->err = ECONNREFUSED;
+		f->refused = true;
+	} else if (l->n_queued > l->backlog) {
+		sim_timer(&f->syn, sim_now() + SYN_RETRY_NS, syn, f);
+		return;
+	} else {
+		establish(f, l);
+	}
+	edge(f);
+}
+
+static int connect_unix(struct file *f, const struct name *name)
+{
+	struct file *l = bound_to(name, true);
+
+	if (!l)
+		return bound_to(name, false) || name->a.un.sun_path[0] == 0 ? -ECONNREFUSED
+									    : -ENOENT;
+	if (l->n_queued > l->backlog)
+		return -EAGAIN;
+	if (!f->local.len)
+		auto_name(f);
+	establish(f, l);
+	edge(f);
+	return 0;
+}
+
+static int h_connect(int fd, const struct sockaddr *a, socklen_t n)
+{
+	struct file *f = sock_of(fd);
+	struct name name;
+	int rc = f ? take_name(&name, f, a, n) : -EBADF;
+
+	sim_point();
+	if (rc)
+		return rc;
+	if (f->state == S_CONNECTED || f->state == S_LISTEN)
+		return -EISCONN;
+	if (f->state == S_CONNECTING)
+		return -EALREADY;
+	if (f->state == S_ENDED)
+		return -EINVAL;
+	if (f->refused) {
+		f->refused = false;
+		return f->err ? -f->err : -ECONNABORTED;
+	}
+	f->err = 0;
+	if (f->domain == AF_UNIX)
+		return connect_unix(f, &name);
+	if (!f->local.len)
+		auto_name(f);
+	f->remote = name;
+	f->state = S_CONNECTING;
+	if (sim_chance(host.faults.at_once)) {
+		syn(f);
+		if (f->state == S_CONNECTED)
+			return 0;
+		if (f->refused) {
+			f->refused = false;
+			f->err = 0;
+			return -ECONNREFUSED;
+		}
+		return -EINPROGRESS;
+	}
+	sim_timer(&f->syn, sim_now() + 1 + (host.delay_ns ? sim_random() % host.delay_ns : 0), syn,
+		  f);
+	return sim_chance(host.faults.eintr) ? -EINTR : -EINPROGRESS;
+}
+
+static int h_accept(int fd, struct sockaddr *a, socklen_t *n)
+{
+	struct file *f = sock_of(fd), *c;
+
+	sim_point();
+	if (!f)
+		return -EBADF;
+	if (f->state != S_LISTEN)
+		return -EINVAL;
+	if (!f->n_queued)
+		return -EAGAIN;
+	if (sim_chance(host.faults.eintr))
+		return -EINTR;
+	if (sim_chance(host.faults.aborted))
+		return -ECONNABORTED;
+	if (sim_chance(host.faults.emfile)) {
+		sim_note("fault: accept: EMFILE");
+		return -EMFILE;
+	}
+	c = f->queued[0];
+	memmove(f->queued, f->queued + 1, --f->n_queued * sizeof(f->queued[0]));
+	if (a)
+		give_name(&c->remote, a, n);
+	sim_note("host: accept %d on %d", c->fd, fd);
+	return c->fd;
+}
+
+/* At most n, and at least 1. */
+static size_t some_of(size_t n)
+{
+	return n > 1 && sim_chance(host.faults.short_io) ? 1 + sim_below((uint32_t)n - 1) : n;
+}
+
+static int io_fault(void)
+{
+	if (sim_chance(host.faults.eintr))
+		return -EINTR;
+	if (sim_chance(host.faults.enobufs))
+		return sim_chance(500) ? -ENOBUFS : -ENOMEM;
+	return 0;
+}
+
+/* May this socket send? */
+static int send_state(struct file *f)
+{
+	int err = f->err;
+
+	if (err) {
+		f->err = 0;
+		return -err;
+	}
+	if (f->state == S_NEW || f->state == S_CONNECTING || f->state == S_LISTEN)
+		return f->domain == AF_UNIX || f->state == S_CONNECTING ? -ENOTCONN : -EPIPE;
+	if (f->shut_wr || f->state == S_ENDED)
+		return -EPIPE;
+	if (f->domain == AF_UNIX && f->peer && (f->peer->closed || f->peer->shut_rd))
+		return -EPIPE;
+	return 0;
+}
+
+static ssize_t h_sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	struct file *f = sock_of(fd);
+	size_t room, i, sent = 0;
+	int rc;
+
+	(void)flags;
+	sim_point();
+	if (!f)
+		return -EBADF;
+	rc = io_fault();
+	if (!rc)
+		rc = send_state(f);
+	if (rc)
+		return rc;
+	room = space(f);
+	if (!room) {
+		f->no_space = true;
+		return -EAGAIN;
+	}
+	room = some_of(room);
+	for (i = 0; i < m->msg_iovlen && room; i++) {
+		size_t n = m->msg_iov[i].iov_len < room ? m->msg_iov[i].iov_len : room;
+
+		packet(f, P_DATA, m->msg_iov[i].iov_base, n);
+		room -= n;
+		sent += n;
+	}
+	return (ssize_t)sent;
+}
+
+static ssize_t read_rx(struct file *f, const struct iovec *v, size_t n_iov)
+{
+	size_t left = some_of(f->rx_len), got = 0, i;
+
+	for (i = 0; i < n_iov && left; i++) {
+		size_t n = v[i].iov_len < left ? v[i].iov_len : left;
+
+		memcpy(v[i].iov_base, f->rx + got, n);
+		got += n;
+		left -= n;
+	}
+	memmove(f->rx, f->rx + got, f->rx_len - got);
+	f->rx_len -= got;
+	room_again(f);
+	return (ssize_t)got;
+}
+
+static ssize_t h_recvmsg(int fd, struct msghdr *m, int flags)
+{
+	struct file *f = sock_of(fd);
+	int rc;
+
+	(void)flags;
+	sim_point();
+	if (!f)
+		return -EBADF;
+	rc = io_fault();
+	if (rc)
+		return rc;
+	if (f->state == S_NEW || f->state == S_LISTEN || f->state == S_CONNECTING)
+		return f->state == S_CONNECTING ? -EAGAIN : -ENOTCONN;
+	if (f->rx_len)
+		return read_rx(f, m->msg_iov, m->msg_iovlen);
+	if (f->err) {
+		rc = -f->err;
+		f->err = 0;
+		return rc;
+	}
+	if (f->fin || f->shut_rd || f->state == S_ENDED)
+		return 0;
+	f->drained = true;
+	return -EAGAIN;
+}
+
+static int h_shutdown(int fd, int how)
+{
+	struct file *f = sock_of(fd);
+
+	sim_point();
+	if (!f)
+		return -EBADF;
+	if (f->state != S_CONNECTED)
+		return -ENOTCONN;
+	if (how != SHUT_RD && !f->shut_wr) {
+		f->shut_wr = true;
+		packet(f, P_FIN, NULL, 0);
+	}
+	if (how != SHUT_WR) {
+		f->shut_rd = true;
+		if (f->domain == AF_UNIX && f->peer)
+			edge(f->peer);
+	}
+	edge(f);
+	return 0;
+}
+
+static void close_sock(struct file *f)
+{
+	unsigned i;
+
+	for (i = 0; i < f->n_queued; i++) {
+		f->queued[i]->closed = true;
+		reset(f->queued[i]);
+	}
+	f->n_queued = 0;
+	if (f->state != S_CONNECTED)
+		return;
+	if (f->rx_len || f->reset_on_close) {
+		reset(f);
+	} else if (!f->shut_wr) {
+		f->shut_wr = true;
+		packet(f, P_FIN, NULL, 0);
+	}
+	/* Who waits for room that nobody will make. */
+	if (f->peer && f->domain == AF_UNIX)
+		edge(f->peer);
+}
+
+static int h_close(int fd)
+{
+	struct file *f = file_of(fd);
+
+	sim_point();
+	if (!f)
+		sim_fail("descriptor %d is closed, but is not open", fd);
+	if (f->epoll && f->kind == K_SOCK)
+		sim_fail("descriptor %d is closed while it is watched", fd);
+	sim_note("host: close %d", fd);
+	f->closed = true;
+	if (f->kind == K_SOCK)
+		close_sock(f);
+	return 0;
+}
+
+/* ---- options and names ----------------------------------------------------------------------------------------------------- */
+
+static int h_getsockopt(int fd, int level, int name, void *v, socklen_t *n)
+{
+	struct file *f = sock_of(fd);
+	int value = 0;
+
+	sim_point();
+	if (!f)
+		return -EBADF;
+	if (level == SOL_SOCKET && name == SO_ERROR) {
+		value = f->err;
+		f->err = 0;
+	} else if (level == SOL_SOCKET && name == SO_REUSEADDR) {
+		value = f->reuse;
+	} else if (level == SOL_SOCKET && name == SO_ACCEPTCONN) {
+		value = f->state == S_LISTEN;
+	} else if (level == SOL_SOCKET && name == SO_TYPE) {
+		value = SOCK_STREAM;
+	} else if (level == SOL_SOCKET && name == SO_DOMAIN) {
+		value = f->domain;
+	}
+	if (*n > sizeof(value))
+		*n = sizeof(value);
+	memcpy(v, &value, *n);
+	return 0;
+}
+
+static int h_setsockopt(int fd, int level, int name, const void *v, socklen_t n)
+{
+	struct file *f = sock_of(fd);
+	struct linger l;
+
+	sim_point();
+	if (!f)
+		return -EBADF;
+	if (level == SOL_SOCKET && name == SO_LINGER && n >= sizeof(l)) {
+		memcpy(&l, v, sizeof(l));
+		f->reset_on_close = l.l_onoff && !l.l_linger;
+	} else if (level == SOL_SOCKET && name == SO_REUSEADDR) {
+		f->reuse = n && *(const char *)v;
+	}
+	return 0;
+}
+
+static int h_getsockname(int fd, struct sockaddr *a, socklen_t *n)
+{
+	struct file *f = sock_of(fd);
+	struct name none = { .len = sizeof(sa_family_t) };
+
+	sim_point();
+	if (!f)
+		return -EBADF;
+	none.a.sa.sa_family = (sa_family_t)f->domain;
+	if (f->domain == AF_INET)
+		none.len = sizeof(struct sockaddr_in);
+	return give_name(f->local.len ? &f->local : &none, a, n);
+}
+
+static int h_getpeername(int fd, struct sockaddr *a, socklen_t *n)
+{
+	struct file *f = sock_of(fd);
+
+	sim_point();
+	if (!f)
+		return -EBADF;
+	return f->state == S_CONNECTED ? give_name(&f->remote, a, n) : -ENOTCONN;
+}
+
+/* ---- epoll and event descriptors ----------------------------------------------------------------------------------------- */
+
+static int h_epoll_create(void)
+{
+	sim_point();
+	return file_new(K_EPOLL)->fd;
+}
+
+static int h_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	struct file *e = file_of(epfd), *f = file_of(fd);
+
+	sim_point();
+	if (!e || !f)
+		return -EBADF;
+	if (op == EPOLL_CTL_DEL) {
+		if (f->epoll != e)
+			return -ENOENT;
+		f->epoll = NULL;
+		return 0;
+	}
+	if (f->epoll)
+		return -EEXIST;
+	f->epoll = e;
+	f->ptr = ev->data.ptr;
+	f->interest = ev->events | EPOLLERR | EPOLLHUP;
+	f->ready = false;
+	f->drained = true;
+	if (poll_file(f) & f->interest)
+		edge(f);
+	return 0;
+}
+
+/* One round through the files, from a random one on. */
+static int collect(struct file *e, struct epoll_event *ev, int max)
+{
+	int first = (int)sim_below((uint32_t)next_fd), i, n = 0;
+
+	for (i = 0; i < next_fd && n < max; i++) {
+		struct file *f = &files[(first + i) % next_fd];
+		uint32_t mask;
+
+		if (f->epoll != e || f->closed)
+			continue;
+		if (!f->ready && !sim_chance(host.faults.spurious))
+			continue;
+		mask = poll_file(f) & f->interest;
+		f->ready = false;
+		if (!mask)
+			continue;
+		ev[n].events = mask;
+		ev[n].data.ptr = f->ptr;
+		n++;
+	}
+	return n;
+}
+
+static int h_epoll_wait(int epfd, struct epoll_event *ev, int max, int64_t timeout_ns)
+{
+	uint64_t deadline = timeout_ns < 0 ? SIM_NEVER : sim_now() + (uint64_t)timeout_ns;
+	struct file *e = file_of(epfd);
+
+	sim_point();
+	if (!e)
+		return -EBADF;
+	for (;;) {
+		int n = collect(e, ev, max);
+
+		if (n || !timeout_ns || sim_now() >= deadline)
+			return n;
+		if (sim_chance(host.faults.eintr))
+			return -EINTR;
+		sim_park(e, deadline, "events (epoll)");
+	}
+}
+
+static int h_eventfd(void)
+{
+	sim_point();
+	return file_new(K_EVENT)->fd;
+}
+
+static ssize_t h_read(int fd, void *buf, size_t n)
+{
+	struct file *f = file_of(fd);
+
+	sim_point();
+	if (!f || f->kind != K_EVENT || n < sizeof(f->count))
+		return -EBADF;
+	if (!f->count)
+		return -EAGAIN;
+	memcpy(buf, &f->count, sizeof(f->count));
+	f->count = 0;
+	return sizeof(f->count);
+}
+
+static ssize_t h_write(int fd, const void *buf, size_t n)
+{
+	struct file *f = file_of(fd);
+	uint64_t v;
+
+	sim_point();
+	if (!f || f->kind != K_EVENT || n < sizeof(v))
+		return -EBADF;
+	memcpy(&v, buf, sizeof(v));
+	f->count += v;
+	edge(f);
+	return sizeof(v);
+}
+
+static uint64_t h_now_ns(void)
+{
+	sim_point();
+	return sim_now();
+}
+
+/* ---- blocking calls ------------------------------------------------------------------------------------------------------- */
+
+int host_connect(int fd, const struct sockaddr *a, socklen_t n)
+{
+	struct file *f = sock_of(fd);
+	int rc;
+
+	while ((rc = h_connect(fd, a, n)) == -EAGAIN)
+		sim_park(&f->syn, sim_now() + SYN_RETRY_NS, "a backlog");
+	if (rc != -EINPROGRESS && rc != -EINTR)
+		return rc;
+	while (f->state == S_CONNECTING)
+		sim_park(f, SIM_NEVER, "its connect (host)");
+	rc = f->err;
+	f->err = 0;
+	f->refused = false;
+	return -rc;
+}
+
+int host_accept(int fd)
+{
+	int rc;
+
+	while ((rc = h_accept(fd, NULL, NULL)) == -EAGAIN || rc == -EINTR || rc == -EMFILE ||
+	       rc == -ECONNABORTED) {
+		if (rc == -EAGAIN)
+			sim_park(sock_of(fd), SIM_NEVER, "a connection (host)");
+	}
+	return rc;
+}
+
+ssize_t host_send(int fd, const void *buf, size_t n)
+{
+	struct iovec v = { (void *)(uintptr_t)buf, n };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
+	ssize_t rc;
+
+	while ((rc = h_sendmsg(fd, &m, 0)) == -EAGAIN || rc == -EINTR || rc == -ENOBUFS ||
+	       rc == -ENOMEM) {
+		if (rc == -EAGAIN)
+			sim_park(sock_of(fd), SIM_NEVER, "room to send (host)");
+	}
+	return rc;
+}
+
+ssize_t host_recv(int fd, void *buf, size_t n)
+{
+	struct iovec v = { buf, n };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
+	ssize_t rc;
+
+	while ((rc = h_recvmsg(fd, &m, 0)) == -EAGAIN || rc == -EINTR || rc == -ENOBUFS ||
+	       rc == -ENOMEM) {
+		if (rc == -EAGAIN)
+			sim_park(sock_of(fd), SIM_NEVER, "bytes (host)");
+	}
+	return rc;
+}
+
+/* ---- begin --------------------------------------------------------------------------------------------------------------- */
+
+void host_report(void)
+{
+	static const char *const states[] = { "new", "listening", "connecting", "connected",
+					      "ended" };
+	int i;
+
+	for (i = 0; i < next_fd; i++) {
+		const struct file *f = &files[i];
+
+		if (f->kind != K_SOCK || (f->closed && !f->rx_len && !f->flight))
+			continue;
+		fprintf(stderr, "  host %d: %s%s peer %d rx %zu + %zu%s%s%s%s%s%s%s err %d\n",
+			f->fd, states[f->state], f->closed ? ", closed" : "",
+			f->peer ? f->peer->fd : 0, f->rx_len, f->flight, f->fin ? " fin" : "",
+			f->shut_rd ? " shut_rd" : "", f->shut_wr ? " shut_wr" : "",
+			f->no_space ? " no_space" : "", f->drained ? " drained" : "",
+			f->ready ? " ready" : "", f->epoll ? " watched" : "", f->err);
+	}
+}
+
+void host_begin(const struct host_params *p)
+{
+	host = *p;
+	sys = (struct sys_ops){
+		.alloc = sim_alloc,
+		.free = sim_free,
+		.map = sim_map,
+		.unmap = sim_unmap,
+		.socket = h_socket,
+		.bind = h_bind,
+		.listen = h_listen,
+		.accept = h_accept,
+		.connect = h_connect,
+		.sendmsg = h_sendmsg,
+		.recvmsg = h_recvmsg,
+		.shutdown = h_shutdown,
+		.close = h_close,
+		.getsockopt = h_getsockopt,
+		.setsockopt = h_setsockopt,
+		.getsockname = h_getsockname,
+		.getpeername = h_getpeername,
+		.epoll_create = h_epoll_create,
+		.epoll_ctl = h_epoll_ctl,
+		.epoll_wait = h_epoll_wait,
+		.eventfd = h_eventfd,
+		.read = h_read,
+		.write = h_write,
+		.now_ns = h_now_ns,
+	};
+}

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "world.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "base/sys.h"
+#include "host.h"
+#include "sim.h"
+
+static struct world *reported;
+
+/* ---- bytes -------------------------------------------------------------------------------------------------------------- */
+
+uint8_t flow_byte(const struct flow *f, uint64_t pos)
+{
+	uint64_t x =
+		(pos / 8 + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ f->id * UINT64_C(0xd6e8feb86659fd93);
+
+	/* A connector's first bytes are the connection's number. */
+	if (pos < HELLO && f->id % 2 == 0)
+		x = f->id / 2;
+	else
+		x ^= x >> 29;
+	return (uint8_t)(x >> 8 * (pos % 8));
+}
+
+void flow_fill(const struct flow *f, uint64_t pos, uint8_t *buf, uint64_t n)
+{
+	uint64_t i;
+
+	for (i = 0; i < n; i++)
+		buf[i] = flow_byte(f, pos + i);
+}
+
+void flow_check(const struct flow *f, uint64_t pos, const uint8_t *buf, uint64_t n)
+{
+	uint64_t i;
+
+	for (i = 0; i < n; i++) {
+		if (buf[i] != flow_byte(f, pos + i))
+			sim_fail(
+				"flow %u: byte %llu is %02x, should be %02x (a read of %llu bytes at %llu)",
+				f->id, (unsigned long long)(pos + i), buf[i], flow_byte(f, pos + i),
+				(unsigned long long)n, (unsigned long long)pos);
+	}
+	if (pos + n > f->sent)
+		sim_fail("flow %u: byte %llu was read, but %llu were sent", f->id,
+			 (unsigned long long)(pos + n), (unsigned long long)f->sent);
+}
+
+void call_failed(struct conn *c, unsigned end, const char *call, int64_t rc)
+{
+	bool known = rc == -ECONNRESET || rc == -EPIPE || rc == -EBADF || rc == -ENOTCONN;
+
+	if (rc == -ECONNRESET || rc == -EPIPE)
+		c->end[end].told = true;
+	if ((c->chaos && known) || (reported->aborted && rc == -ECANCELED))
+		return;
+	sim_fail("%s on connection %u, end %u: %s", call, c->id, end, strerror((int)-rc));
+}
+
+void flow_got(struct conn *c, unsigned end, const uint8_t *buf, int64_t rc)
+{
+	struct flow *f = &c->flow[!end];
+
+	if (rc > 0) {
+		if (buf)
+			flow_check(f, f->received, buf, (uint64_t)rc);
+		f->received += (uint64_t)rc;
+		if (f->eof)
+			sim_fail("flow %u: %lld bytes after its end", f->id, (long long)rc);
+		return;
+	}
+	if (rc < 0) {
+		call_failed(c, end, "receive", rc);
+		return;
+	}
+	f->eof = true;
+	if (c->end[end].told)
+		return; /* of an error, by which the flow ended */
+	if (!f->ended || f->received != f->sent)
+		sim_fail("flow %u: ends after %llu bytes, of %llu that were sent%s", f->id,
+			 (unsigned long long)f->received, (unsigned long long)f->sent,
+			 f->ended ? "" : " so far: it was not ended");
+}
+
+/* ---- the host's part ------------------------------------------------------------------------------------------------------ */
+
+static int host_listener;
+
+/* A piece's size: mostly small. */
+static uint32_t piece(void)
+{
+	static const uint32_t most[] = { 8, 105, 200, 1000, 5000, BUFFER };
+
+	return sim_between(1, most[sim_below(6)]);
+}
+
+static void rest(void)
+{
+	if (sim_chance(100))
+		sim_park(&host_listener, sim_now() + sim_below(3000000), "its rest's end");
+}
+
+static void host_writes(struct conn *c, unsigned end)
+{
+	struct flow *f = &c->flow[end];
+	int fd = (int)c->end[end].fd - 1;
+	uint8_t buf[1024];
+
+	while (f->sent < f->total) {
+		uint32_t n = piece();
+		ssize_t rc;
+
+		n = n < sizeof(buf) ? n : (uint32_t)sizeof(buf);
+		n = n < f->total - f->sent ? n : (uint32_t)(f->total - f->sent);
+		flow_fill(f, f->sent, buf, n);
+		f->sent += n; /* before, for the reader may be faster than the call's return */
+		rc = host_send(fd, buf, n);
+		if (rc < 0) {
+			f->sent -= n;
+			call_failed(c, end, "host: send", rc);
+			break;
+		}
+		f->sent -= n - (uint64_t)rc;
+		rest();
+	}
+	f->ended = true;
+	sys.shutdown(fd, SHUT_WR);
+}
+
+static void host_reads(struct conn *c, unsigned end)
+{
+	int fd = (int)c->end[end].fd - 1;
+	uint8_t buf[1024];
+	ssize_t rc;
+
+	do {
+		uint32_t n = piece();
+
+		rc = host_recv(fd, buf, n < sizeof(buf) ? n : sizeof(buf));
+		sim_note("host: %d receives %zd", fd, rc);
+		flow_got(c, end, buf, rc);
+		rest();
+	} while (rc > 0);
+}
+
+static void host_done(struct conn *c, unsigned end)
+{
+	if (!--c->end[end].users)
+		sys.close((int)c->end[end].fd - 1);
+}
+
+static void *host_writer(void *arg)
+{
+	struct conn *c = arg;
+	unsigned end = !c->end[0].host;
+
+	host_writes(c, end);
+	host_done(c, end);
+	return NULL;
+}
+
+static void host_pair(struct conn *c, unsigned end)
+{
+	unsigned writer = sim_spawn("hostwrite", host_writer, c);
+
+	host_reads(c, end);
+	host_done(c, end);
+	sim_join(writer);
+}
+
+/* A client of the kernel's listener. */
+static void *host_client(void *arg)
+{
+	struct conn *c = arg;
+	int fd = sys.socket(reported->domain, SOCK_STREAM, 0), rc;
+
+	while (!reported->up)
+		sim_park(&reported->up, sim_now() + 10000, "the kernel's listener");
+	rc = host_connect(fd, (struct sockaddr *)&reported->addr[0], reported->addr_len[0]);
+	if (rc)
+		sim_fail("host: connect: %s", strerror(-rc));
+	c->end[0].fd = (uint64_t)fd + 1;
+	host_pair(c, 0);
+	return NULL;
+}
+
+/* A connection that a kernel has made to the host's listener. */
+static void *host_server(void *arg)
+{
+	int fd = host_accept(host_listener);
+	uint8_t hello[HELLO];
+	struct conn *c;
+	unsigned got = 0;
+
+	(void)arg;
+	if (fd < 0)
+		sim_fail("host: accept: %s", strerror(-fd));
+	while (got < HELLO) {
+		ssize_t rc = host_recv(fd, hello + got, HELLO - got);
+
+		if (rc <= 0)
+			sim_fail("host: a connection ends before it has said which it is: %zd", rc);
+		got += (unsigned)rc;
+	}
+	c = &reported->conn[hello[0]];
+	flow_got(c, 1, hello, HELLO);
+	c->end[1].fd = (uint64_t)fd + 1;
+	host_pair(c, 1);
+	return NULL;
+}
+
+static unsigned host_threads[MOST_CONNS], n_host_threads;
+
+void world_host_begin(struct world *w)
+{
+	unsigned i;
+	int rc;
+
+	reported = w;
+	n_host_threads = 0;
+	host_listener = sys.socket(w->domain, SOCK_STREAM, 0);
+	rc = sys.bind(host_listener, (struct sockaddr *)&w->addr[1], w->addr_len[1]);
+	if (!rc)
+		rc = sys.listen(host_listener, (int)sim_below(4));
+	if (rc)
+		sim_fail("host: bind, listen: %s", strerror(-rc));
+	for (i = 0; i < w->n_conns; i++) {
+		struct conn *c = &w->conn[i];
+
+		if (c->end[0].host)
+			host_threads[n_host_threads++] = sim_spawn("hostclient", host_client, c);
+		else if (c->end[1].host)
+			host_threads[n_host_threads++] = sim_spawn("hostserver", host_server, c);
+	}
+}
+
+void world_host_end(struct world *w)
+{
+	unsigned i;
+
+	(void)w;
+	for (i = 0; i < n_host_threads; i++)
+		sim_join(host_threads[i]);
+	sys.close(host_listener);
+}
+
+/* ---- a program ------------------------------------------------------------------------------------------------------------ */
+
+static void address(struct world *w, unsigned which)
+{
+	struct sockaddr_in *in = (struct sockaddr_in *)&w->addr[which];
+	struct sockaddr_un *un = (struct sockaddr_un *)&w->addr[which];
+
+	if (w->domain == AF_INET) {
+		in->sin_family = AF_INET;
+		in->sin_port = htons((uint16_t)(5000 + which));
+		in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		w->addr_len[which] = sizeof(*in);
+		return;
+	}
+	un->sun_family = AF_UNIX;
+	un->sun_path[1] = (char)('a' + which);
+	w->addr_len[which] = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 2);
+}
+
+/* Bytes of a flow; not too many if they go through a keyhole. */
+static uint64_t total(void)
+{
+	static const uint32_t most[] = { 1, 20, 300, 300, 3000, 40000 };
+	uint64_t n = sim_below(most[sim_below(6)]);
+
+	return n < 40 * host_buffer() ? n : 40 * host_buffer();
+}
+
+static void give_task(struct world *w, struct conn *c, unsigned end, bool reads)
+{
+	unsigned first = sim_below(w->n_blocks), i;
+
+	c->end[end].users++;
+	if (c->end[end].host)
+		return;
+	for (i = 0; i < w->n_blocks; i++) {
+		struct block *b = &w->block[(first + i) % w->n_blocks];
+
+		if (b->n_tasks == MOST_TASKS)
+			continue;
+		b->task[b->n_tasks++] = (struct task){ .c = c, .end = end, .reads = reads };
+		return;
+	}
+	sim_fail("no block has room for a task");
+}
+
+static void make_conn(struct world *w, unsigned id)
+{
+	struct conn *c = &w->conn[id];
+	unsigned i, host = sim_below(4);
+
+	c->id = id;
+	for (i = 0; i < 2; i++) {
+		c->flow[i].id = 2 * id + i;
+		c->flow[i].total = total() + (i ? 0 : HELLO);
+	}
+	c->end[0].host = host == 0;
+	c->end[1].host = host == 1;
+	/* Block 0 accepts only, so that nobody waits for an accept that comes after. */
+	if (!c->end[0].host)
+		w->block[1 + sim_below(w->n_blocks - 1)].connects |= 1u << id;
+	if (!c->end[1].host)
+		w->block[0].accepts++;
+	for (i = 0; i < 2; i++) {
+		give_task(w, c, i, false);
+		give_task(w, c, i, true);
+	}
+}
+
+void world_make(struct world *w)
+{
+	static const unsigned threads[] = { 1, 1, 1, 2, 7, 32, 33, 64 };
+	unsigned i;
+
+	w->domain = sim_below(3) ? AF_INET : AF_UNIX;
+	w->n_blocks = sim_between(2, MOST_BLOCKS);
+	w->n_threads = threads[sim_below(8)];
+	w->n_conns = sim_between(1, MOST_CONNS);
+	if (w->n_conns * 4 > w->n_blocks * MOST_TASKS)
+		w->n_conns = w->n_blocks * MOST_TASKS / 4;
+	w->backlog = (int)sim_below(5);
+	address(w, 0);
+	address(w, 1);
+	for (i = 0; i < w->n_conns; i++)
+		make_conn(w, i);
+	for (i = 0; i < w->n_blocks; i++)
+		w->block[i].polls = w->block[i].n_tasks > 1 || sim_chance(300);
+}
+
+void world_check(const struct world *w)
+{
+	unsigned i, d;
+
+	for (i = 0; i < w->n_conns; i++) {
+		const struct conn *c = &w->conn[i];
+
+		for (d = 0; d < 2 && !c->chaos && !w->aborted; d++) {
+			const struct flow *f = &c->flow[d];
+
+			if (f->sent != f->total || f->received != f->total || !f->eof)
+				sim_fail(
+					"flow %u: of %llu bytes %llu were sent and %llu received%s",
+					f->id, (unsigned long long)f->total,
+					(unsigned long long)f->sent,
+					(unsigned long long)f->received,
+					f->eof ? "" : ", without its end");
+		}
+	}
+}
+
+void world_report(void)
+{
+	const struct world *w = reported;
+	unsigned i, d;
+
+	if (!w)
+		return;
+	for (i = 0; i < w->n_blocks; i++)
+		fprintf(stderr, "  block %u (%u threads): %s\n", i, w->n_threads,
+			w->block[i].doing);
+	for (i = 0; i < w->n_conns; i++) {
+		const struct conn *c = &w->conn[i];
+
+		for (d = 0; d < 2; d++)
+			fprintf(stderr,
+				"  flow %u, %s %llx to %s: total %llu sent %llu received %llu%s%s%s\n",
+				c->flow[d].id, c->end[d].host ? "host" : "kernel",
+				(unsigned long long)c->end[d].fd - 1,
+				c->end[!d].host ? "host" : "kernel",
+				(unsigned long long)c->flow[d].total,
+				(unsigned long long)c->flow[d].sent,
+				(unsigned long long)c->flow[d].received,
+				c->flow[d].ended ? " ended" : "", c->flow[d].eof ? " eof" : "",
+				c->chaos ? " chaos" : "");
+	}
+	host_report();
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One run's program and what it must come to: connections, each with two flows of bytes; tasks that write or read a flow, some on the
+ * host and some in a kernel's blocks. Byte number p of a flow is known to all, so whoever reads it can check it.
+ *
+ * The program is made so that it ends on any system that keeps POSIX's word: each flow has a writer and a reader that do not wait
+ * for each other, or wait by gpoll for all that they do. So a run that does not end has met a fault of the library's.
+ */
+#ifndef GPUNET_TESTS_SIM_WORLD_H
+#define GPUNET_TESTS_SIM_WORLD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include <gpunet/dev/socket.h>
+
+#define MOST_CONNS 6
+#define MOST_BLOCKS 6
+#define MOST_TASKS 6 /* of one block */
+#define HELLO 8      /* bytes of a connector's flow that say which connection it is */
+#define BUFFER 32768
+
+/* One direction of a connection. */
+struct flow {
+	unsigned id;
+	uint64_t total;    /* bytes to be sent */
+	uint64_t sent;     /* that a call took */
+	uint64_t received; /* that a call gave */
+	bool ended;        /* the writer has ended it, or is about to */
+	bool eof;          /* the reader has seen its end */
+};
+
+/* One side of a connection: end 0 has connected, end 1 was accepted. It writes flow[its number], reads the other. */
+struct end {
+	bool host;
+	uint64_t fd;    /* word that kernels wait for: descriptor + 1 */
+	unsigned users; /* tasks that are not done */
+	bool told;      /* a call was told of an error */
+};
+
+struct conn {
+	unsigned id;
+	bool chaos; /* it may break: errors are in order */
+	struct flow flow[2];
+	struct end end[2];
+};
+
+struct task {
+	struct conn *c;
+	unsigned end;
+	bool reads;
+	bool done;
+};
+
+struct block {
+	struct task task[MOST_TASKS];
+	unsigned n_tasks;
+	bool polls;        /* does all of its tasks at once */
+	unsigned connects; /* bit set: connections that it makes */
+	unsigned accepts;  /* how many it accepts */
+	char doing[80];    /* for reports */
+	uint8_t buf[BUFFER];
+};
+
+struct world {
+	gnet_t *net;
+	bool aborted; /* the host has ended, or is about to end, all waits */
+	struct conn conn[MOST_CONNS];
+	unsigned n_conns;
+	struct block block[MOST_BLOCKS];
+	unsigned n_blocks, n_threads;
+	int domain;
+	struct sockaddr_storage addr[2]; /* of the kernel's listener, of the host's */
+	socklen_t addr_len[2];
+	int backlog;
+	uint64_t up;       /* word: the kernel's listener + 1 */
+	unsigned accepted; /* by kernels, in all */
+	unsigned to_accept;
+};
+
+/* world.c */
+void world_make(struct world *w);
+void world_host_begin(
+	struct world *w); /* starts the host's threads, and waits until its listener is there */
+void world_host_end(struct world *w);
+void world_check(const struct world *w);
+void world_report(void);
+
+uint8_t flow_byte(const struct flow *f, uint64_t pos);
+void flow_fill(const struct flow *f, uint64_t pos, uint8_t *buf, uint64_t n);
+/* Ends the run if these are not the flow's bytes at `pos`. */
+void flow_check(const struct flow *f, uint64_t pos, const uint8_t *buf, uint64_t n);
+/* What a read gave: bytes that are consumed, the end, or an error. */
+void flow_got(struct conn *c, unsigned end, const uint8_t *buf, int64_t rc);
+/* Ends the run if a call on this end of a connection must not fail so. */
+void call_failed(struct conn *c, unsigned end, const char *call, int64_t rc);
+
+/* program.c */
+struct gpunet;
+void program_launch(struct gpunet *g, struct world *w);
+
+#endif

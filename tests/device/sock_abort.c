@@ -86,34 +86,12 @@ GNET_KERNEL(abort_kernel, struct abort_args, a)
 	test_k_done(r, be_aborted(&a, r, a.t.buf + a.t.room * blockIdx.x));
 }
 
-static int fill_backlog(const struct test_addr *a, int *fds, int room)
-{
-	int n = 0;
-
-	while (n < room) {
-		struct pollfd p;
-
-		fds[n] = socket(a->a.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
-		CHECK(fds[n] >= 0);
-		p.fd = fds[n++];
-		p.events = POLLOUT;
-		if (connect(p.fd, &a->a.sa, a->len) == 0)
-			continue;
-		if (errno == EAGAIN)
-			return n;
-		CHECK_EQ(errno, EINPROGRESS);
-		if (poll(&p, 1, 200) == 0)
-			return n;
-	}
-	FAIL("a backlog of 0 took %d connections", n);
-}
-
 static void run(enum test_kind kind, unsigned threads, int close_aborts)
 {
 	struct abort_args a;
-	struct test_addr *full = (struct test_addr *)test_shared(sizeof(*full));
+	struct test_full full;
 	struct gpunet_options opt = GPUNET_OPTIONS_INIT;
-	int quiet, stuffed, listener, n, fds[64];
+	int quiet, stuffed;
 	uint64_t start;
 	gpunet_t *g;
 
@@ -122,10 +100,8 @@ static void run(enum test_kind kind, unsigned threads, int close_aborts)
 	g = test_open(&opt);
 	CHECK_EQ(GPUNET_PREPARE(abort_kernel), 0);
 	a.t = test_setup(g, kind, ROLES, 64 << 10);
-	a.full = full;
-	test_addr_make(full, kind);
-	listener = test_listen(full, 0);
-	n = fill_backlog(full, fds, 64);
+	test_full_open(&full, kind);
+	a.full = full.addr;
 	TEST_LAUNCH(g, abort_kernel, a, ROLES, threads);
 	test_addr_wait(a.t.where, a.t.report);
 	quiet = test_connect(a.t.where);
@@ -147,11 +123,7 @@ static void run(enum test_kind kind, unsigned threads, int close_aborts)
 		FAIL("abort took %llu ms", (unsigned long long)(test_now_ms() - start));
 	close(quiet);
 	close(stuffed);
-	while (n > 0)
-		close(fds[--n]);
-	close(listener);
-	test_addr_remove(full);
-	test_shared_free(full);
+	test_full_close(&full);
 	test_teardown(&a.t);
 }
 

@@ -98,44 +98,17 @@ GNET_KERNEL(close_kernel, struct close_args, a)
 	test_k_done(r, close_it(&a, r, a.t.buf + a.t.room * blockIdx.x));
 }
 
-/*
- * Fills the backlog of a listener until a connect does not complete; returns how many descriptors
- * it used.
- */
-static int fill_backlog(const struct test_addr *a, int *fds, int room)
-{
-	int n = 0;
-
-	while (n < room) {
-		struct pollfd p;
-
-		fds[n] = socket(a->a.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
-		CHECK(fds[n] >= 0);
-		p.fd = fds[n++];
-		p.events = POLLOUT;
-		if (connect(p.fd, &a->a.sa, a->len) == 0)
-			continue;
-		if (errno == EAGAIN)
-			return n;
-		CHECK_EQ(errno, EINPROGRESS);
-		if (poll(&p, 1, 200) == 0)
-			return n;
-	}
-	FAIL("a backlog of 0 took %d connections", n);
-}
-
 static void run(gpunet_t *g, enum test_kind kind, enum what what)
 {
 	struct close_args a;
-	struct test_addr *full = (struct test_addr *)test_shared(sizeof(*full));
-	int fd = -1, listener, n, fds[64];
+	struct test_full full = { 0 };
+	int fd = -1;
 
 	a.t = test_setup(g, kind, WAITERS + 1, 64 << 10);
-	a.full = full;
 	a.what = what;
-	test_addr_make(full, kind);
-	listener = test_listen(full, 0);
-	n = what == CONNECT ? fill_backlog(full, fds, 64) : 0;
+	if (what == CONNECT)
+		test_full_open(&full, kind);
+	a.full = full.addr;
 	TEST_LAUNCH(g, close_kernel, a, WAITERS + 1, 32);
 	if (what == RECV || what == SEND) {
 		test_addr_wait(a.t.where, NULL);
@@ -144,11 +117,8 @@ static void run(gpunet_t *g, enum test_kind kind, enum what what)
 	test_sync(g, a.t.report, WAITERS + 1);
 	if (fd >= 0)
 		close(fd);
-	while (n > 0)
-		close(fds[--n]);
-	close(listener);
-	test_addr_remove(full);
-	test_shared_free(full);
+	if (what == CONNECT)
+		test_full_close(&full);
 	test_teardown(&a.t);
 }
 

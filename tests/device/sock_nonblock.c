@@ -214,28 +214,6 @@ GNET_KERNEL(nonblock_kernel, struct nb_args, a)
 	test_k_done(a.t.report, all(&a, a.t.report, a.t.buf));
 }
 
-static int fill_backlog(const struct test_addr *a, int *fds, int room)
-{
-	int n = 0;
-
-	while (n < room) {
-		struct pollfd p;
-
-		fds[n] = socket(a->a.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
-		CHECK(fds[n] >= 0);
-		p.fd = fds[n++];
-		p.events = POLLOUT;
-		if (connect(p.fd, &a->a.sa, a->len) == 0)
-			continue;
-		if (errno == EAGAIN)
-			return n;
-		CHECK_EQ(errno, EINPROGRESS);
-		if (poll(&p, 1, 200) == 0)
-			return n;
-	}
-	FAIL("a backlog of 0 took %d connections", n);
-}
-
 /* The host's side of `connects`. */
 static void serve_one(int listener)
 {
@@ -273,32 +251,30 @@ static void drain(struct test_args *t)
 
 static void run(gpunet_t *g, enum test_kind kind, unsigned threads)
 {
-	struct test_addr *addr = (struct test_addr *)test_shared(3 * sizeof(*addr));
-	int listener, full, n, fds[64];
+	struct test_addr *addr = (struct test_addr *)test_shared(2 * sizeof(*addr));
+	struct test_full full;
 	struct nb_args a;
+	int listener;
 
 	a.t = test_setup(g, kind, 1, 64 << 10);
-	for (int i = 0; i < 3; i++)
-		test_addr_make(&addr[i], kind);
+	test_full_open(&full, kind);
 	a.host = addr;
-	a.full = addr + 1;
-	a.none = addr + 2;
+	a.full = full.addr;
+	a.none = addr + 1;
+	test_addr_make(a.host, kind);
+	test_addr_make(a.none, kind);
 	listener = test_listen(a.host, 20);
-	full = test_listen(a.full, 0);
 	close(test_listen(a.none, 1));
-	n = fill_backlog(a.full, fds, 64);
 	TEST_LAUNCH(g, nonblock_kernel, a, 1, threads);
 	for (int i = 0; i < 10; i++)
 		serve_one(listener);
 	test_word_wait(&a.t.word[AT], 1, a.t.report);
 	drain(&a.t);
 	test_sync(g, a.t.report, 1);
-	while (n > 0)
-		close(fds[--n]);
+	test_full_close(&full);
 	close(listener);
-	close(full);
-	for (int i = 0; i < 3; i++)
-		test_addr_remove(&addr[i]);
+	test_addr_remove(a.host);
+	test_addr_remove(a.none);
 	test_shared_free(addr);
 	test_teardown(&a.t);
 }

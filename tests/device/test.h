@@ -370,6 +370,43 @@ static inline int test_accept(int fd)
 	return c;
 }
 
+/* A listener of the host whose backlog is full: connects to `addr` do not end. */
+struct test_full {
+	struct test_addr *addr;
+	int listener, n, fds[64];
+};
+
+static inline void test_full_open(struct test_full *f, enum test_kind kind)
+{
+	f->addr = (struct test_addr *)test_shared(sizeof(*f->addr));
+	test_addr_make(f->addr, kind);
+	f->listener = test_listen(f->addr, 0);
+	for (f->n = 0; f->n < 64;) {
+		int fd = socket(f->addr->a.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		struct pollfd p = { fd, POLLOUT, 0 };
+
+		CHECK(fd >= 0);
+		f->fds[f->n++] = fd;
+		if (connect(fd, &f->addr->a.sa, f->addr->len) == 0)
+			continue;
+		if (errno == EAGAIN)
+			return;
+		CHECK_EQ(errno, EINPROGRESS);
+		if (poll(&p, 1, 200) == 0)
+			return;
+	}
+	FAIL("a backlog of 0 took %d connections", f->n);
+}
+
+static inline void test_full_close(struct test_full *f)
+{
+	while (f->n > 0)
+		close(f->fds[--f->n]);
+	close(f->listener);
+	test_addr_remove(f->addr);
+	test_shared_free(f->addr);
+}
+
 static inline void test_write(int fd, const void *data, size_t n)
 {
 	const uint8_t *p = (const uint8_t *)data;

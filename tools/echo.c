@@ -131,14 +131,16 @@ static int make_listener(struct echo *e)
 	return TOOL_DONE;
 }
 
-static void announce(struct echo *e)
+/* Who started the server waits for this line: without it nobody would learn the port, or that it is ready. */
+static int announce(struct echo *e)
 {
 	char url[URL_TEXT_MAX];
 
 	url_format_addr(&e->setup->bound, url);
-	printf("listening on %s\n", url);
-	fflush(stdout);
+	if (printf("listening on %s\n", url) < 0 || fflush(stdout) != 0)
+		return tool_fail("cannot write standard output");
 	note_loopback(&e->url, &e->setup->bound);
+	return TOOL_DONE;
 }
 
 /* The kernel that serves runs until a signal aborts the network. */
@@ -152,7 +154,8 @@ static int serve(struct echo *e)
 	if (rc < 0)
 		return tool_fail("cannot start a kernel of %u blocks, %u threads each: %s",
 				 e->blocks, e->threads, tool_reason(rc));
-	announce(e);
+	if (announce(e) != TOOL_DONE)
+		return TOOL_FAILED;
 	rc = tool_net_wait(&e->net);
 	if (rc == -ETIMEDOUT)
 		return tool_fail("the kernel did not end in time after the signal");

@@ -78,7 +78,7 @@ class Command(unittest.TestCase):
 
     def test_full_disk(self):
         with open("/dev/full", "w", encoding="ascii") as full:
-            for args in (("--help",), ("doctor",), ("info", "--json")):
+            for args in (("--help",), ("doctor",), ("info", "--json"), ("echo", "tcp://127.0.0.1:0")):
                 got = run(*args, stdout=full)
                 self.assertEqual(got.returncode, 1, got)
                 self.assertIn("standard output", got.stderr)

@@ -131,7 +131,8 @@ static const char *remedy_connect(int err, const struct tool_addr *addr)
 	case ECONNREFUSED:
 		if (local && !((const struct sockaddr_un *)&addr->addr)->sun_path[0])
 			return "nobody has this name in this network namespace; start the server";
-		return local ? "the socket is there, but nobody listens; start the server"
+		return local ? "nobody listens there, or it is no socket; start the server or correct "
+			       "the path"
 			     : "nobody listens there; start the server or correct the port";
 	case ENOENT:
 		return "there is no such socket; start the server or correct the path";

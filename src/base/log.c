@@ -15,19 +15,19 @@ static _Atomic int threshold = -1;
 
 static const char *const names[] = { "error", "warning", "note", "debug" };
 
-static enum log_level level_from_env(void)
+/* -1: the variable has no such word. */
+static int level_from_env(const char *s)
 {
-	const char *s = getenv("GPUNET_LOG");
+	static const char *const words[] = { "error", "warn", "note", "debug" };
+	int i;
 
-	if (s) {
-		if (!strcmp(s, "error"))
-			return LOG_ERROR;
-		if (!strcmp(s, "note"))
-			return LOG_NOTE;
-		if (!strcmp(s, "debug"))
-			return LOG_DEBUG;
+	if (!s || !*s)
+		return LOG_WARN;
+	for (i = 0; i < (int)(sizeof(words) / sizeof(words[0])); i++) {
+		if (!strcmp(s, words[i]))
+			return i;
 	}
-	return LOG_WARN;
+	return -1;
 }
 
 enum log_level log_get_level(void)
@@ -35,8 +35,15 @@ enum log_level log_get_level(void)
 	int t = atomic_load_explicit(&threshold, memory_order_relaxed);
 
 	if (t < 0) {
-		t = level_from_env();
-		atomic_store_explicit(&threshold, t, memory_order_relaxed);
+		const char *s = getenv("GPUNET_LOG");
+		int known = level_from_env(s), unset = -1;
+
+		t = known < 0 ? LOG_WARN : known;
+		/* One thread says it; the line below asks for the level itself. */
+		if (atomic_compare_exchange_strong(&threshold, &unset, t) && known < 0)
+			log_line(LOG_WARN,
+				 "GPUNET_LOG=%s is not error, warn, note or debug; warn is used",
+				 s);
 	}
 	return (enum log_level)t;
 }

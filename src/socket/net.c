@@ -246,6 +246,7 @@ int gpunet_open(gpunet_t **out, const struct gpunet_options *opt)
 	struct gpunet *g;
 	int rc;
 
+	log_get_level(); /* a wrong GPUNET_LOG is told now, not with the first message, which may never come */
 	if (!out)
 		return log_error(-EINVAL, "gpunet_open needs a place for the network");
 	g = sys.alloc(sizeof(*g));

@@ -11,6 +11,7 @@ import re
 import resource
 import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT, COMMAND = sys.argv[1], sys.argv[2:]
@@ -137,6 +138,19 @@ class Command(unittest.TestCase):
         self.assertEqual(got.returncode, 1)
         self.assertEqual(json.loads(got.stdout)["choice"]["device"], "none")
         self.assertIn("tpu", got.stderr)
+
+    def test_unknown_log_level_is_told_once(self):
+        got = run("info", env={"GPUNET_LOG": "verbose"})
+        self.assertEqual(got.returncode, 0, got)
+        self.assertEqual(got.stderr.count("GPUNET_LOG=verbose"), 1, got.stderr)
+        for word in ("", "error", "warn", "note", "debug"):
+            self.assertNotIn("GPUNET_LOG", run("info", env={"GPUNET_LOG": word}).stderr)
+
+    def test_file_that_is_no_socket(self):
+        with tempfile.NamedTemporaryFile() as file:
+            got = run("cat", f"unix://{file.name}", "--device", "cpu")
+            self.assertEqual(got.returncode, 1, got)
+            self.assertIn("no socket", got.stderr)
 
     def test_gpu_without_cuda(self):
         """A7: a GPU option that this build cannot fulfil is an error that says so."""

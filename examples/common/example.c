@@ -17,25 +17,35 @@ static atomic_int stopped;
 
 /* ---- arguments and addresses ------------------------------------------------------------------ */
 
-int example_parse(struct example_args *args, int argc, char **argv)
+static void usage(FILE *to, const char *program, int takes_text)
+{
+	fprintf(to, "usage: %s URL%s [--device auto|cpu|cuda[:N]]\n", program,
+		takes_text ? " [text]" : "");
+}
+
+int example_parse(struct example_args *args, int argc, char **argv, int takes_text)
 {
 	int i, bad = 0;
 
 	*args = (struct example_args){ .program = argv[0] };
 	for (i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--help") == 0) {
+			usage(stdout, argv[0], takes_text);
+			return 0;
+		}
 		if (strcmp(argv[i], "--device") == 0 && i + 1 < argc)
 			args->device = argv[++i];
 		else if (!args->url)
 			args->url = argv[i];
-		else if (!args->text)
+		else if (!args->text && takes_text)
 			args->text = argv[i];
 		else
 			bad = 1;
 	}
 	if (!bad && args->url && args->url[0] != '-')
-		return 0;
-	fprintf(stderr, "usage: %s URL [text] [--device auto|cpu|cuda[:N]]\n", argv[0]);
-	return -1;
+		return -1;
+	usage(stderr, argv[0], takes_text);
+	return 2;
 }
 
 static int unix_address(const char *name, struct sockaddr_un *un)
@@ -77,8 +87,9 @@ static int tcp_address(const char *name, struct sockaddr_storage *addr)
 	return len;
 }
 
-int example_address(const char *url, struct example_addr *out)
+int example_address(const struct example_args *args, struct example_addr *out)
 {
+	const char *url = args->url;
 	int len = 0;
 
 	memset(out, 0, sizeof(*out));
@@ -90,8 +101,8 @@ int example_address(const char *url, struct example_addr *out)
 		len = unix_address(url + 5, (struct sockaddr_un *)&out->addr);
 	if (len <= 0) {
 		fprintf(stderr,
-			"%s: no address: tcp://host:port, unix:///path or unix:@name is needed\n",
-			url);
+			"%s: %s: no address: tcp://host:port, unix:///path or unix:@name is needed\n",
+			args->program, url);
 		return -1;
 	}
 	out->len = (uint32_t)len;
@@ -220,7 +231,7 @@ int example_serve(const struct example_args *args, gpunet_t *g, const struct exa
 	struct example_listener *l = server->alloc(sizeof(*l));
 	int rc = l ? server->prepare() : -ENOMEM, fd = -1;
 
-	if (rc == 0 && example_address(args->url, &l->addr) != 0)
+	if (rc == 0 && example_address(args, &l->addr) != 0)
 		return 2;
 	if (rc == 0)
 		rc = run_kernels(g, server, l);

@@ -23,14 +23,14 @@ struct example_listener {
 
 struct example_args {
 	const char *program, *device, *url;
-	const char *text; /* a second argument, NULL if there is none */
+	const char *text; /* a second argument of those that take one, else NULL */
 };
 
-/* argv: URL [text] [--device auto|cpu|cuda[:N]]; 0, or -1 after a message. */
-int example_parse(struct example_args *args, int argc, char **argv);
+/* argv: URL [text] [--device auto|cpu|cuda[:N]]. -1: go on; else the exit code, after --help or a message. */
+int example_parse(struct example_args *args, int argc, char **argv, int takes_text);
 
-/* tcp://host:port, unix:///path or unix:@name; 0, or -1 after a message. */
-int example_address(const char *url, struct example_addr *out);
+/* Of args->url: tcp://host:port, unix:///path or unix:@name; 0, or -1 after a message. */
+int example_address(const struct example_args *args, struct example_addr *out);
 
 /* "listening on URL" */
 void example_announce(const struct example_addr *addr);

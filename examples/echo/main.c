@@ -23,7 +23,7 @@ static int ask(const struct example_args *args, gpunet_t *g, const struct echo_k
 	struct echo_client *c = k->server.alloc(sizeof(*c));
 	int rc = c ? k->server.prepare() : -ENOMEM;
 
-	if (rc == 0 && example_address(args->url, &c->addr) != 0)
+	if (rc == 0 && example_address(args, &c->addr) != 0)
 		return 2;
 	if (rc == 0) {
 		c->len = (uint32_t)strnlen(args->text, ECHO_TEXT - 1);
@@ -46,9 +46,11 @@ int main(int argc, char **argv)
 	const struct echo_kernels *k;
 	struct example_args args;
 	gpunet_t *g;
+	int code;
 
-	if (example_parse(&args, argc, argv) != 0)
-		return 2;
+	code = example_parse(&args, argc, argv, 1);
+	if (code >= 0)
+		return code;
 	g = example_open(&args);
 	if (!g)
 		return 1;

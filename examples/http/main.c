@@ -20,9 +20,11 @@ int main(int argc, char **argv)
 	const struct example_server *kernels;
 	struct example_args args;
 	gpunet_t *g;
+	int code;
 
-	if (example_parse(&args, argc, argv) != 0)
-		return 2;
+	code = example_parse(&args, argc, argv, 0);
+	if (code >= 0)
+		return code;
 	g = example_open(&args);
 	if (!g)
 		return 1;

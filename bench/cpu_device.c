@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <gpunet/dev/device.h>
 #include <gpunet/gpunet.h>
@@ -117,7 +118,14 @@ static int run_all(int seeded)
 	return err;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (argc > 1) {
+		int help = strcmp(argv[1], "--help") == 0;
+
+		fprintf(help ? stdout : stderr, "usage: %s (a line of JSON a measurement)\n",
+			argv[0]);
+		return help ? 0 : 2;
+	}
 	return run_all(0) || run_all(1);
 }

@@ -169,7 +169,7 @@ GPUNET_END_DECLS
 /*
  * GPUNET_LAUNCH(g, kernel, grid, args): launches `kernel` (defined with GNET_KERNEL) with a struct gpunet_grid and one struct by
  * value; returns 0 or a negative errno. Where this header is compiled by nvcc the kernel goes to the GPU (`g` must be a
- * GPU's network, else -EINVAL), elsewhere to the CPU device.
+ * GPU's network, else -EOPNOTSUPP), elsewhere to the CPU device.
  * GPUNET_PREPARE(kernel): loads the kernel's code. On a GPU call it for each kernel before the first one is resident: a
  * first launch beside a resident kernel may wait for that kernel to end.
  */
@@ -193,7 +193,7 @@ static inline int gpunet_cuda_launch(gpunet_t *g, const void *kernel, const stru
 	void *argv[1] = { args };
 
 	if (!gpunet_stream(g))
-		return -EINVAL;
+		return -EOPNOTSUPP;
 	return cudaLaunchKernel(kernel, grid, block, argv, n->shared,
 				(cudaStream_t)gpunet_stream(g)) == cudaSuccess
 		       ? 0

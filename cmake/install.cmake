@@ -33,4 +33,5 @@ foreach(section 1 3 7)
 		install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
 	endif()
 endforeach()
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# The pages for users; the others are about the inside.
+install(FILES LICENSE docs/guide.md docs/options.md docs/subset.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -9,6 +9,8 @@ import argparse
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 
@@ -91,6 +93,7 @@ def tree(o):
                       if place.encode() in content]
     expected = ["include/gpunet/gpunet.h", f"{o.libdir}/libgpunet.so", f"{o.libdir}/libgpunet.a",
                 f"{o.libdir}/pkgconfig/gpunet.pc", f"{o.libdir}/cmake/gpunet/gpunet-config.cmake"]
+    expected += [f"share/doc/gpunet/{name}" for name in ("LICENSE", "guide.md", "options.md", "subset.md")]
     # A page that was written is installed; a tool that was built, too.
     for page in os.listdir(os.path.join(o.source, "man")) if os.path.isdir(
             os.path.join(o.source, "man")) else []:
@@ -134,6 +137,59 @@ def pkgconfig_shared(o):
     call([o.cc, "-std=gnu11", "-Wall", "-Wextra", "-Werror", os.path.join(CONSUMER, "main.c"),
           "-o", program, *pkgconfig(o, "--cflags", "--libs")])
     use(o, program, True)
+
+
+def guide_program(o):
+    """The guide's whole program, as a reader would cut it out; the file it is in."""
+    with open(os.path.join(prefix(o), "share/doc/gpunet/guide.md"), encoding="utf-8") as stream:
+        programs = [text for text in re.findall(r"(?s)```c\n(.*?)```", stream.read()) if "int main(" in text]
+    if len(programs) != 1:
+        raise Failed(f"{len(programs)} whole programs in the guide")
+    path = os.path.join(fresh(o), "upper.c")
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write(programs[0])
+    return path
+
+
+def ask(port, text):
+    with socket.create_connection(("127.0.0.1", port), 20) as peer:
+        peer.sendall(text)
+        peer.shutdown(socket.SHUT_WR)
+        with peer.makefile("rb") as answer:
+            return answer.read()
+
+
+def guide(o):
+    """The guide's program builds without a warning, serves, says when its port is taken, and ends on SIGINT."""
+    path = guide_program(o)
+    program = path[:-2]
+    call([o.cc, "-std=gnu11", "-Wall", "-Wextra", "-Werror", path, "-o", program,
+          *pkgconfig(o, "--cflags", "--libs")])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    env = dict(os.environ, LD_LIBRARY_PATH=os.path.join(prefix(o), o.libdir))
+    with subprocess.Popen([program, str(port)], stdout=subprocess.PIPE, env=env, text=True) as server:
+        try:
+            if server.stdout.readline() != "serving\n":
+                raise Failed("the program did not serve")
+            sent = b"from a to z, {123} \xc3\xa4\n" * 5000
+            if ask(port, sent) != sent.upper():
+                raise Failed("not the same in capitals")
+            second = subprocess.run([program, str(port)], env=env, text=True, timeout=60, check=False,
+                                    stderr=subprocess.PIPE)
+            if second.returncode != 1 or "in use" not in second.stderr:
+                raise Failed(f"on a port that is taken: {second}")
+            server.send_signal(signal.SIGINT)
+            if server.wait(30) != 0:
+                raise Failed(f"exit code {server.returncode} after SIGINT")
+        finally:
+            server.kill()
+
+
+def guide_cuda(o):
+    path = guide_program(o)
+    call([nvcc(), "-x", "cu", "-arch=sm_80", "-c", path, "-o", path[:-1] + "o",
+          *pkgconfig(o, "--cflags")])
 
 
 def static_flags(o):

@@ -8,20 +8,41 @@
 #ifndef GPUNET_CHANNEL_H
 #define GPUNET_CHANNEL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <gpunet/dev/abi/socket.h>
+
 struct channel;
+struct proxy;
 struct proxy_thread;
 
 /* Events. Edge-triggered: told once, until -EAGAIN was seen again. */
 #define CHANNEL_IN 1u  /* recv, or accept, may have something (also the end, or an error) */
 #define CHANNEL_OUT 2u /* send may take something; a pending connect has ended */
 
+/*
+ * A channel that moves the bytes of the rings itself (RDMA): it has a receive and a send segment from before the connection to
+ * long after the close, and instead of send and recv it is told positions of the stream. Position p lies at p modulo the
+ * segment's size.
+ */
+struct channel_ring_ops {
+	void (*segments)(struct channel *c, int *rx, int *tx);
+	/*
+	 * The reader has consumed everything before `head`. How many more bytes are in the ring, 0 at the end, -EAGAIN when there are
+	 * no more yet, or an error. *watch: whether it has to be told when the head moves on.
+	 */
+	ssize_t (*recv)(struct channel *c, uint64_t head, bool *watch);
+	/* The bytes before `tail` may be sent. How many more have been sent, so that their room is free; -EAGAIN: no more yet. */
+	ssize_t (*send)(struct channel *c, uint64_t tail);
+};
+
 struct channel_ops {
-	const char *name; /* "tcp", "unix": what stat and errors call it */
+	const char *name; /* "tcp", "unix", "rdma": what stat and errors call it */
+	const struct channel_ring_ops *ring; /* NULL: bytes go by send and recv */
 
 	int (*bind)(struct channel *c, const struct sockaddr *a, socklen_t n);
 	int (*listen)(struct channel *c, int backlog);
@@ -58,10 +79,38 @@ struct channel {
 	void *owner;
 };
 
+/* ---- what the transports of one network share ---------------------------------------------------------------------------- */
+
+struct channel_net_params {
+	struct proxy *proxy;
+	uint64_t linger_ns; /* how long a closed channel may go on saying goodbye */
+	/* The memory of all data rings, and how to get a segment of it: a number, or -ENOBUFS. From any thread. */
+	uint8_t *slab;
+	unsigned seg_log2;
+	int (*seg_get)(void *ctx);
+	void (*seg_put)(void *ctx, int seg);
+	void *seg_ctx;
+};
+
+/* NULL serves those that share nothing: the host's own sockets. */
+struct channel_net;
+
+int channel_net_open(struct channel_net **out, const struct channel_net_params *p);
+/* The proxy has stopped and all channels are closed. No-op for NULL. */
+void channel_net_close(struct channel_net *n);
+/* In each step of a proxy thread: as the hook of proxy.h. */
+unsigned channel_net_step(struct channel_net *n, struct proxy_thread *t, uint64_t now,
+			  uint64_t *next);
+/* Before the thread sleeps: has it still something to do? If not, events will wake it. */
+bool channel_net_has_work(struct channel_net *n, struct proxy_thread *t);
+/* Closed channels still say goodbye to their peers. From any thread. */
+bool channel_net_lingers(struct channel_net *n);
+
 /*
- * Makes a channel of the transport that serves a family, type and protocol: -EAFNOSUPPORT, -ESOCKTNOSUPPORT,
+ * Makes a channel for thread `t` of the transport that serves a family, type and protocol (GNET_PROTO_RDMA, or as socket(2)): -EAFNOSUPPORT, -ESOCKTNOSUPPORT,
  * -EPROTONOSUPPORT, -EMFILE, -ENFILE, -ENOMEM, ... as socket(2).
  */
-int channel_create(int domain, int type, int protocol, struct channel **out);
+int channel_create(struct channel_net *n, struct proxy_thread *t, int domain, int type,
+		   int protocol, struct channel **out);
 
 #endif

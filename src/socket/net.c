@@ -194,9 +194,35 @@ static int open_proxy(struct gpunet *g)
 	return proxy_open(&g->proxy, &pp);
 }
 
+static int segment_get(void *slab)
+{
+	return slab_get(slab);
+}
+
+static void segment_put(void *slab, int seg)
+{
+	slab_put(slab, seg);
+}
+
+static int open_channels(struct gpunet *g)
+{
+	const struct channel_net_params cp = {
+		.proxy = g->proxy,
+		.linger_ns = (uint64_t)g->opt.linger_ms * 1000000u,
+		.slab = g->slab_mem.host,
+		.seg_log2 = log2_of(g->opt.segment_bytes),
+		.seg_get = segment_get,
+		.seg_put = segment_put,
+		.seg_ctx = &g->slab,
+	};
+	int rc = channel_net_open(&g->channels, &cp);
+
+	return rc ? log_error(rc, "no memory for the transports of a network") : 0;
+}
+
 static int open_sockets(struct gpunet *g)
 {
-	const struct sockets_params sp = {
+	struct sockets_params sp = {
 		.max = g->opt.max_sockets,
 		.bus = shared_host(g, g->at.bus),
 		.slab = &g->slab,
@@ -209,6 +235,10 @@ static int open_sockets(struct gpunet *g)
 	if (rc)
 		return log_error(rc, "no memory for the slab's list of segments");
 	g->slab_ready = true;
+	rc = open_channels(g);
+	if (rc)
+		return rc;
+	sp.channels = g->channels;
 	rc = sockets_init(&g->sockets, &sp);
 	g->sockets_ready = !rc;
 	return rc;
@@ -225,6 +255,7 @@ static void destroy(struct gpunet *g)
 		proxy_stop(g->proxy);
 	if (g->sockets_ready)
 		sockets_fini(&g->sockets);
+	channel_net_close(g->channels);
 	if (g->slab_ready)
 		slab_fini(&g->slab);
 	proxy_close(g->proxy);

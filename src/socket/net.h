@@ -25,6 +25,7 @@ struct gpunet {
 	struct net_layout at;
 	struct slab slab;
 	bool slab_ready;
+	struct channel_net *channels;
 	struct proxy *proxy;
 	struct sockets sockets;
 	bool sockets_ready;

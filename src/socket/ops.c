@@ -17,7 +17,7 @@ static int make_socket(struct proxy_thread *t, struct sockets *all, uint32_t a)
 	struct channel *ch;
 	struct sock *s;
 	int domain = (int)(a & 0xff), type = (int)(a >> 8 & 0xff);
-	int rc = channel_create(domain, type, (int)(a >> 16 & 0xff), &ch);
+	int rc = channel_create(all->p.channels, t, domain, type, (int)(a >> 16 & 0xff), &ch);
 
 	if (rc)
 		return rc;

@@ -83,6 +83,7 @@ struct sockets_params {
 	struct gnet_sock_bus *bus; /* [max] */
 	struct slab *slab;
 	struct proxy *proxy;
+	struct channel_net *channels;
 	uint64_t linger_ns;
 };
 

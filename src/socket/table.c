@@ -211,7 +211,8 @@ static unsigned step(struct proxy_thread *pt, uint64_t now, uint64_t *next, void
 		t->closed_all = true;
 		close_own(all, proxy_index(pt));
 	}
-	n = run_listeners(t, now);
+	n = channel_net_step(all->p.channels, pt, now, next);
+	n += run_listeners(t, now);
 	n += stream_set_step(&t->set, now, next);
 	run_retries(t, now, next);
 	return n;
@@ -238,7 +239,7 @@ static bool has_work(struct proxy_thread *pt, void *ctx)
 		if (sock_accept_room(list_entry(l, struct sock, link)))
 			return true;
 	}
-	return stream_set_has_room(&t->set);
+	return stream_set_has_room(&t->set) || channel_net_has_work(all->p.channels, pt);
 }
 
 /* ---- start and end ------------------------------------------------------------------------------------------------------ */
@@ -333,5 +334,5 @@ bool sockets_unsent(struct sockets *all)
 		if (atomic_load(&all->t[i].set.unsent))
 			return true;
 	}
-	return false;
+	return channel_net_lingers(all->p.channels);
 }

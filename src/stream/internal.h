@@ -18,6 +18,16 @@ void stream_cool(struct stream *s);
 unsigned stream_rx_step(struct stream *s);
 unsigned stream_tx_step(struct stream *s);
 
+/* The same for a channel that moves the rings' bytes itself. */
+unsigned stream_ring_rx(struct stream *s);
+unsigned stream_ring_tx(struct stream *s);
+/* n bytes from position `from` on are in the ring, behind `unread` others: tells the kernel. */
+void stream_publish_received(struct stream *s, uint64_t from, uint64_t n, uint64_t unread);
+/* What a receive gave, other than bytes: an end or a negative errno. */
+void stream_no_bytes(struct stream *s, ssize_t rc);
+/* The channel has taken n more bytes, n > 0. */
+void stream_sent(struct stream *s, uint64_t n);
+
 /* Stores what was sent, and the last error, for the kernel to see (T4, E1). */
 void stream_publish_txw(struct stream *s);
 

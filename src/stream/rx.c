@@ -99,7 +99,8 @@ void stream_rx_release(struct stream *s)
 	if (s->rx_seg < 0)
 		return;
 	list_del(&s->attached_link);
-	slab_put(s->set->slab, s->rx_seg);
+	if (!s->rings)
+		slab_put(s->set->slab, s->rx_seg);
 	s->rx_seg = -1;
 }
 
@@ -168,8 +169,7 @@ static void finish(struct stream *s, int err)
 								      : GNET_LINE_EOF));
 }
 
-/* What a receive gave, other than bytes. */
-static void no_bytes(struct stream *s, ssize_t rc)
+void stream_no_bytes(struct stream *s, ssize_t rc)
 {
 	if (rc == -EAGAIN && s->err && s->err != EPIPE)
 		finish(s, 0); /* sending failed, and what had arrived before is read */
@@ -190,7 +190,7 @@ static unsigned receive_mini(struct stream *s)
 	ssize_t n = s->ch->ops->recv(s->ch, &v, 1);
 
 	if (n <= 0) {
-		no_bytes(s, n);
+		stream_no_bytes(s, n);
 		return 0;
 	}
 	s->rx_tail += (uint64_t)n;
@@ -199,7 +199,7 @@ static unsigned receive_mini(struct stream *s)
 	return (unsigned)n;
 }
 
-static void publish_received(struct stream *s, uint64_t from, uint64_t n, uint64_t unread)
+void stream_publish_received(struct stream *s, uint64_t from, uint64_t n, uint64_t unread)
 {
 	uint64_t mask = seg_size(s) - 1, i;
 	const uint8_t *ring = slab_at(s->set->slab, s->rx_seg);
@@ -230,10 +230,10 @@ static unsigned receive_ring(struct stream *s, uint64_t head)
 	}
 	n = s->ch->ops->recv(s->ch, v, want > first ? 2 : 1);
 	if (n <= 0) {
-		no_bytes(s, n);
+		stream_no_bytes(s, n);
 		return 0;
 	}
-	publish_received(s, s->rx_tail, (uint64_t)n, unread);
+	stream_publish_received(s, s->rx_tail, (uint64_t)n, unread);
 	stream_run(s);
 	return (unsigned)n;
 }
@@ -247,6 +247,8 @@ unsigned stream_rx_step(struct stream *s)
 
 	if (s->dgram)
 		return stream_dgram_rx(s);
+	if (s->rings)
+		return stream_ring_rx(s);
 	if (!s->readable || s->rx_done || s->closing)
 		return 0;
 	head = __atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE);

@@ -78,6 +78,9 @@ void stream_connected(struct stream *s, struct channel *ch)
 {
 	s->ch = ch;
 	s->readable = s->writable = true;
+	s->rings = ch->ops->ring != NULL;
+	if (s->rings)
+		ch->ops->ring->segments(ch, &s->rx_seg, &s->tx_seg);
 }
 
 void stream_event(struct stream *s, unsigned events)
@@ -151,6 +154,8 @@ void stream_tail(struct stream *s, uint64_t tail48)
 /* Half of the segments stay with who has sent most recently; the others are lent call by call, so that idle sockets never hold all. */
 static int tx_seg_reply(const struct stream *s)
 {
+	if (s->rings)
+		return s->tx_seg;
 	return s->tx_seg | (slab_scarce(s->set->slab) ? (int)GNET_TX_ONCE : 0);
 }
 
@@ -186,7 +191,7 @@ static void give_back_tx(struct stream *s)
 
 void stream_detach_tx(struct stream *s)
 {
-	s->tx_let_go = s->tx_seg >= 0;
+	s->tx_let_go = s->tx_seg >= 0 && !s->rings;
 	give_back_tx(s);
 }
 
@@ -204,6 +209,17 @@ static void linger(struct stream *s)
 	       list_entry(l, struct stream, closing_link)->deadline > s->deadline)
 		l = l->prev;
 	list_add_tail(l->next, &s->closing_link);
+}
+
+void stream_sent(struct stream *s, uint64_t n)
+{
+	s->tx_head += n;
+	stream_publish_txw(s);
+	give_back_tx(s);
+	if (s->closing && !s->linger_in_all)
+		linger(s); /* the time counts from the last progress */
+	atomic_fetch_add_explicit(&s->set->bytes_out, n, memory_order_relaxed);
+	stream_run(s);
 }
 
 static unsigned send_some(struct stream *s)
@@ -229,13 +245,7 @@ static unsigned send_some(struct stream *s)
 		stream_fail(s, (int)-rc);
 		return 1;
 	}
-	s->tx_head += (uint64_t)rc;
-	stream_publish_txw(s);
-	give_back_tx(s);
-	if (s->closing && !s->linger_in_all)
-		linger(s); /* the time counts from the last progress */
-	atomic_fetch_add_explicit(&s->set->bytes_out, (uint64_t)rc, memory_order_relaxed);
-	stream_run(s);
+	stream_sent(s, (uint64_t)rc);
 	return (unsigned)rc;
 }
 
@@ -267,7 +277,9 @@ unsigned stream_tx_step(struct stream *s)
 
 	if (!s->ch)
 		return 0;
-	if (!s->tx_dead && s->writable && s->tx_head != s->tx_tail)
+	if (s->rings)
+		n = stream_ring_tx(s);
+	else if (!s->tx_dead && s->writable && s->tx_head != s->tx_tail)
 		n = s->dgram ? send_datagrams(s) : send_some(s);
 	if (s->shut_wr && !s->tx_dead && s->tx_head == s->tx_tail)
 		shut_wr(s);
@@ -337,7 +349,7 @@ void stream_abort(struct stream *s)
 	list_del(&s->closing_link);
 	list_del(&s->later_link);
 	stream_cool(s);
-	if (s->tx_seg >= 0)
+	if (s->tx_seg >= 0 && !s->rings)
 		slab_put(s->set->slab, s->tx_seg);
 	s->tx_seg = -1;
 	sys.free(s->tx_mini);

@@ -277,7 +277,10 @@ struct verbs_ops {
 	 * rejected.
 	 */
 	void (*id_destroy)(struct verbs_id *id);
-	/* Moves it, with events not yet taken, to another queue; from the thread that has it. `user` is new, too. */
+	/*
+	 * Moves it, with events not yet taken, to another queue, and gives it another `user`; from the thread that has it, while the
+	 * other queue's thread may use that one. To the queue that it is on: only `user` changes, of events not yet taken, too.
+	 */
 	int (*id_migrate)(struct verbs_id *id, struct verbs_events *to, void *user);
 	int (*id_option)(struct verbs_id *id, enum verbs_id_option option, int value);
 	/* NULL until RESOLVED; of a CONNECT_REQUEST's id known at once. */
@@ -351,6 +354,9 @@ extern const struct verbs_ops verbs_rnic;
 
 /* The providers, in the order in which "auto" tries them; NULL at the end. */
 extern const struct verbs_ops *const verbs_all[];
+
+/* A unit test's provider: if set, it is the only one. Changed while no other thread uses the library. */
+extern const struct verbs_ops *verbs_override;
 
 /* A provider in use. */
 struct verbs_use {

@@ -3,3 +3,4 @@
 # The verbs table, and sockets over it
 
 gpunet_unit_test(verbs_table verbs_table.c)
+gpunet_unit_test(rdma_stream rdma_stream.c verbs_stub.c)

@@ -10,6 +10,8 @@
 #define GNET_AF_INET6 10
 
 #define GNET_SOCK_STREAM 1
+/* Protocol of a stream over RDMA: gsocket(net, AF_INET or AF_INET6, SOCK_STREAM, GNET_PROTO_RDMA). Not a number of IP's. */
+#define GNET_PROTO_RDMA 254
 #define GNET_SOCK_DGRAM 2
 /* Flags of a type, and of gaccept4. */
 #define GNET_SOCK_NONBLOCK 0x800

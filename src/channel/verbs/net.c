@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the RDMA channels of a network and of one proxy thread share: provider, devices, completion queues, deadlines. */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "channel/verbs/rdc.h"
+
+/* Completions taken by one call, and calls for one queue in one pass. */
+#define POLL_BATCH 32
+#define POLL_ROUNDS 4
+/* Connections that the first completion queue of a thread has room for; each further one is twice as large. */
+#define FIRST_CQ 4
+
+struct rdc_thread *rdc_thread_of(struct rdc_net *n, struct proxy_thread *t)
+{
+	return &n->t[proxy_index(t)];
+}
+
+/* ---- completion queues ------------------------------------------------------------------------------------------------------ */
+
+static struct rdc *by_wr_id(const struct rdc_thread *t, uint64_t id)
+{
+	unsigned slot = (unsigned)(id >> 48);
+
+	/* A queue pair that is gone may have left completions behind. */
+	return slot < t->slots && t->slot[slot] && t->gen[slot] == (uint16_t)(id >> 32)
+		       ? t->slot[slot]
+		       : NULL;
+}
+
+static unsigned poll_cq(struct rdc_thread *t, struct rdc_cq *q)
+{
+	const struct verbs_ops *ops = t->net->use.ops;
+	struct verbs_wc wc[POLL_BATCH];
+	unsigned done = 0, round;
+	int n = POLL_BATCH, i;
+
+	for (round = 0; round < POLL_ROUNDS && n == POLL_BATCH; round++) {
+		n = ops->poll(q->cq, wc, POLL_BATCH);
+		if (n < 0) {
+			log_line(LOG_ERROR, "rdma: a completion queue of %s is broken: %s",
+				 q->dev->info.name, strerror(-n));
+			return done;
+		}
+		for (i = 0; i < n; i++) {
+			struct rdc *c = by_wr_id(t, wc[i].wr_id);
+
+			if (c)
+				rdc_completion(c, &wc[i]);
+		}
+		done += (unsigned)n;
+	}
+	return done;
+}
+
+/* Owners are told at last, when everything that came at once is known. */
+static void tell_owners(struct rdc_thread *t)
+{
+	struct list todo;
+
+	list_init(&todo);
+	list_take(&t->dirty, &todo);
+	while (!list_empty(&todo)) {
+		struct rdc *c = list_entry(todo.next, struct rdc, dirty_link);
+		unsigned news = c->news;
+
+		list_del(&c->dirty_link);
+		rdc_flow(c);
+		news |= c->news;
+		c->news = 0;
+		if (c->state == RDC_CLOSING)
+			rdc_close_step(c);
+		else if (news && c->base.event)
+			c->base.event(&c->base, news);
+	}
+}
+
+unsigned rdc_poll(struct rdc_thread *t)
+{
+	struct list *d, *l;
+	unsigned n = 0;
+
+	for (d = t->devs.next; d != &t->devs; d = d->next) {
+		struct rdc_dev *dev = list_entry(d, struct rdc_dev, link);
+
+		for (l = dev->cqs.next; l != &dev->cqs; l = l->next) {
+			struct rdc_cq *q = list_entry(l, struct rdc_cq, link);
+
+			if (q->used)
+				n += poll_cq(t, q);
+		}
+	}
+	n += !list_empty(&t->dirty);
+	tell_owners(t);
+	return n;
+}
+
+/* Makes sure that the next completion wakes the thread. */
+static void arm(struct rdc_thread *t)
+{
+	struct list *d, *l;
+
+	for (d = t->devs.next; d != &t->devs; d = d->next) {
+		struct rdc_dev *dev = list_entry(d, struct rdc_dev, link);
+
+		for (l = dev->cqs.next; l != &dev->cqs; l = l->next) {
+			struct rdc_cq *q = list_entry(l, struct rdc_cq, link);
+
+			if (!q->armed && q->used)
+				q->armed = !t->net->use.ops->arm(q->cq);
+		}
+	}
+}
+
+static void on_comp(struct proxy_watch *w, uint32_t events)
+{
+	struct rdc_dev *dev = list_entry(w, struct rdc_dev, watch);
+	struct list *l;
+
+	(void)events;
+	dev->t->net->use.ops->comp_drain(dev->comp);
+	/* Which one it was is not told; to arm one again that still is does no harm. */
+	for (l = dev->cqs.next; l != &dev->cqs; l = l->next)
+		list_entry(l, struct rdc_cq, link)->armed = false;
+	rdc_poll(dev->t);
+}
+
+static int dev_get(struct rdc_thread *t, struct verbs_device *device, struct rdc_dev **out)
+{
+	const struct verbs_ops *ops = t->net->use.ops;
+	struct rdc_dev *dev;
+	struct list *d;
+	int rc;
+
+	for (d = t->devs.next; d != &t->devs; d = d->next) {
+		*out = list_entry(d, struct rdc_dev, link);
+		if ((*out)->dev == device)
+			return 0;
+	}
+	dev = sys.alloc(sizeof(*dev));
+	if (!dev)
+		return -ENOMEM;
+	dev->t = t;
+	dev->dev = device;
+	list_init(&dev->cqs);
+	rc = ops->device_info(device, &dev->info);
+	if (!rc)
+		rc = ops->comp_open(device, &dev->comp);
+	if (rc) {
+		sys.free(dev);
+		return rc;
+	}
+	dev->watch.fn = on_comp;
+	rc = proxy_watch(t->pt, ops->comp_fd(dev->comp), &dev->watch);
+	if (rc) {
+		ops->comp_close(dev->comp);
+		sys.free(dev);
+		return rc;
+	}
+	list_add_tail(&t->devs, &dev->link);
+	*out = dev;
+	return 0;
+}
+
+static struct rdc_cq *with_room(struct rdc_dev *dev, unsigned entries)
+{
+	struct list *l;
+
+	for (l = dev->cqs.next; l != &dev->cqs; l = l->next) {
+		struct rdc_cq *q = list_entry(l, struct rdc_cq, link);
+
+		if (q->size - q->used >= entries)
+			return q;
+	}
+	return NULL;
+}
+
+static int new_cq(struct rdc_dev *dev, unsigned entries, struct rdc_cq **out)
+{
+	struct rdc_cq *q = sys.alloc(sizeof(*q));
+	int rc;
+
+	if (!q)
+		return -ENOMEM;
+	q->dev = dev;
+	q->size = list_empty(&dev->cqs) ? FIRST_CQ * entries
+					: 2 * list_entry(dev->cqs.prev, struct rdc_cq, link)->size;
+	if (q->size > dev->info.max_cqe)
+		q->size = dev->info.max_cqe;
+	rc = q->size < entries
+		     ? -ENOSPC
+		     : dev->t->net->use.ops->cq_create(dev->dev, q->size, dev->comp, &q->cq);
+	if (rc) {
+		sys.free(q);
+		return rc;
+	}
+	list_add_tail(&dev->cqs, &q->link);
+	*out = q;
+	return 0;
+}
+
+int rdc_cq_get(struct rdc_thread *t, struct verbs_device *device, unsigned entries,
+	       struct rdc_cq **out)
+{
+	struct rdc_dev *dev;
+	int rc = dev_get(t, device, &dev);
+
+	if (rc)
+		return rc;
+	*out = with_room(dev, entries);
+	if (!*out)
+		rc = new_cq(dev, entries, out);
+	if (!rc)
+		(*out)->used += entries;
+	return rc;
+}
+
+void rdc_cq_put(struct rdc_cq *q, unsigned entries)
+{
+	q->used -= entries;
+}
+
+/* ---- deadlines -------------------------------------------------------------------------------------------------------------- */
+
+void rdc_time(struct rdc *c, uint64_t ns)
+{
+	struct rdc_thread *t = c->t;
+
+	c->deadline = proxy_now(t->pt) + ns;
+	if (list_empty(&t->timed) || c->deadline < t->next_deadline)
+		t->next_deadline = c->deadline;
+	list_del(&c->timed_link);
+	list_add_tail(&t->timed, &c->timed_link);
+}
+
+void rdc_untime(struct rdc *c)
+{
+	list_del(&c->timed_link);
+}
+
+static void run_deadlines(struct rdc_thread *t, uint64_t now)
+{
+	struct list todo;
+
+	if (list_empty(&t->timed) || now < t->next_deadline)
+		return;
+	list_init(&todo);
+	list_take(&t->timed, &todo);
+	t->next_deadline = UINT64_MAX;
+	while (!list_empty(&todo)) {
+		struct rdc *c = list_entry(todo.next, struct rdc, timed_link);
+
+		list_del(&c->timed_link);
+		if (c->deadline <= now) {
+			rdc_expired(c);
+			continue;
+		}
+		list_add_tail(&t->timed, &c->timed_link);
+		if (c->deadline < t->next_deadline)
+			t->next_deadline = c->deadline;
+	}
+}
+
+/* ---- steps of a proxy thread ------------------------------------------------------------------------------------------------ */
+
+static unsigned take_handed(struct rdc_thread *t)
+{
+	struct list todo;
+	unsigned n = 0;
+
+	if (!atomic_load_explicit(&t->has_handed, memory_order_acquire))
+		return 0;
+	list_init(&todo);
+	pthread_mutex_lock(&t->lock);
+	list_take(&t->handed, &todo);
+	atomic_store_explicit(&t->has_handed, false, memory_order_relaxed);
+	pthread_mutex_unlock(&t->lock);
+	for (; !list_empty(&todo); n++) {
+		struct rdc *c = list_entry(todo.next, struct rdc, hand_link);
+
+		list_del(&c->hand_link);
+		rdc_adopt(c);
+	}
+	return n;
+}
+
+unsigned rdc_net_step(struct rdc_net *n, struct proxy_thread *pt, uint64_t now, uint64_t *next)
+{
+	struct rdc_thread *t = rdc_thread_of(n, pt);
+	unsigned done;
+
+	if (!atomic_load_explicit(&t->open, memory_order_acquire))
+		return 0;
+	done = take_handed(t);
+	done += rdc_poll(t);
+	run_deadlines(t, now);
+	if (!list_empty(&t->timed) && t->next_deadline < *next)
+		*next = t->next_deadline;
+	return done;
+}
+
+/* What was armed may have something already, so the queues are looked at once more. */
+bool rdc_net_has_work(struct rdc_net *n, struct proxy_thread *pt)
+{
+	struct rdc_thread *t = rdc_thread_of(n, pt);
+
+	if (!atomic_load_explicit(&t->open, memory_order_acquire))
+		return false;
+	if (atomic_load_explicit(&t->has_handed, memory_order_acquire) || !list_empty(&t->dirty))
+		return true;
+	if (!t->live)
+		return false;
+	arm(t);
+	return rdc_poll(t) != 0;
+}
+
+bool rdc_net_lingers(struct rdc_net *n)
+{
+	return atomic_load(&n->lingering) != 0;
+}
+
+/* ---- open and close ---------------------------------------------------------------------------------------------------------- */
+
+int rdc_net_open(struct rdc_net **out, const struct channel_net_params *p)
+{
+	struct rdc_net *n = sys.alloc(sizeof(*n));
+	unsigned i;
+
+	if (!n)
+		return -ENOMEM;
+	n->p = *p;
+	n->threads = proxy_threads(p->proxy);
+	n->t = sys.alloc(n->threads * sizeof(*n->t));
+	if (!n->t) {
+		sys.free(n);
+		return -ENOMEM;
+	}
+	pthread_mutex_init(&n->lock, NULL);
+	for (i = 0; i < n->threads; i++) {
+		struct rdc_thread *t = &n->t[i];
+
+		t->net = n;
+		t->pt = proxy_thread(p->proxy, i);
+		list_init(&t->devs);
+		list_init(&t->dirty);
+		list_init(&t->timed);
+		list_init(&t->handed);
+		pthread_mutex_init(&t->lock, NULL);
+	}
+	*out = n;
+	return 0;
+}
+
+static void on_events(struct proxy_watch *w, uint32_t events)
+{
+	struct rdc_thread *t = list_entry(w, struct rdc_thread, watch);
+
+	(void)events;
+	rdc_events(t);
+}
+
+/* From the thread that opens the provider; the watch works in `t`. */
+static int thread_ready(struct rdc_thread *t)
+{
+	const struct verbs_ops *ops = t->net->use.ops;
+	int rc = ops->events_open(t->net->use.v, proxy_index(t->pt) ? 0 : VERBS_EVENTS_ASYNC,
+				  &t->events);
+
+	if (rc)
+		return log_error(rc, "rdma: cannot open a queue of events: %s", strerror(-rc));
+	t->watch.fn = on_events;
+	atomic_store(&t->open, true);
+	rc = proxy_watch(t->pt, ops->events_fd(t->events), &t->watch);
+	if (rc) {
+		atomic_store(&t->open, false);
+		ops->events_close(t->events);
+	}
+	return rc;
+}
+
+static int open_provider(struct rdc_net *n)
+{
+	int rc = verbs_open(&n->use, NULL);
+	unsigned i;
+
+	if (rc) {
+		log_error(rc, "no RDMA on this machine: %s", n->use.why);
+		/* To a program that is a protocol which does not exist here. */
+		return -EPROTONOSUPPORT;
+	}
+	log_line(LOG_NOTE, "rdma by %s", n->use.why);
+	for (i = 0; i < n->threads && !rc; i++)
+		rc = thread_ready(&n->t[i]);
+	return rc;
+}
+
+int rdc_net_ready(struct rdc_net *n)
+{
+	int rc;
+
+	pthread_mutex_lock(&n->lock);
+	if (!n->tried)
+		n->rc = open_provider(n);
+	n->tried = true;
+	rc = n->rc;
+	pthread_mutex_unlock(&n->lock);
+	return rc;
+}
+
+static void thread_close(struct rdc_thread *t)
+{
+	const struct verbs_ops *ops = t->net->use.ops;
+	unsigned i;
+
+	/* Channels whose goodbye was cut short. */
+	for (i = 0; i < t->slots; i++) {
+		if (t->slot[i])
+			rdc_free(t->slot[i]);
+	}
+	while (!list_empty(&t->devs)) {
+		struct rdc_dev *dev = list_entry(t->devs.next, struct rdc_dev, link);
+
+		while (!list_empty(&dev->cqs)) {
+			struct rdc_cq *q = list_entry(dev->cqs.next, struct rdc_cq, link);
+
+			list_del(&q->link);
+			ops->cq_destroy(q->cq);
+			sys.free(q);
+		}
+		list_del(&dev->link);
+		proxy_unwatch(t->pt, ops->comp_fd(dev->comp));
+		ops->comp_close(dev->comp);
+		sys.free(dev);
+	}
+	if (t->open) {
+		proxy_unwatch(t->pt, ops->events_fd(t->events));
+		ops->events_close(t->events);
+	}
+	sys.free(t->slot);
+	sys.free(t->gen);
+	pthread_mutex_destroy(&t->lock);
+}
+
+void rdc_net_close(struct rdc_net *n)
+{
+	unsigned i;
+
+	for (i = 0; i < n->threads; i++)
+		thread_close(&n->t[i]);
+	verbs_close(&n->use);
+	pthread_mutex_destroy(&n->lock);
+	sys.free(n->t);
+	sys.free(n);
+}

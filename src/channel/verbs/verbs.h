@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* RDMA as a transport. */
+#ifndef GPUNET_CHANNEL_VERBS_VERBS_H
+#define GPUNET_CHANNEL_VERBS_VERBS_H
+
+#include "channel/channel.h"
+
+struct rdc_net;
+
+/* Opens no provider yet: the first socket does. */
+int rdc_net_open(struct rdc_net **out, const struct channel_net_params *p);
+void rdc_net_close(struct rdc_net *n);
+unsigned rdc_net_step(struct rdc_net *n, struct proxy_thread *t, uint64_t now, uint64_t *next);
+bool rdc_net_has_work(struct rdc_net *n, struct proxy_thread *t);
+bool rdc_net_lingers(struct rdc_net *n);
+
+/* AF_INET or AF_INET6, SOCK_STREAM. -EPROTONOSUPPORT: no RDMA on this machine; the reason is in the log. */
+int rdc_create(struct rdc_net *n, struct proxy_thread *t, int domain, int type,
+	       struct channel **out);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A provider of verbs within one process: queue pairs are memory copies, the network is a table of ports. It checks what a device
+ * would (keys, bounds, rights, queue depths, lifetimes) and can be told to fail.
+ */
+#ifndef GPUNET_TESTS_UNIT_VERBS_STUB_H
+#define GPUNET_TESTS_UNIT_VERBS_STUB_H
+
+#include "verbs/verbs.h"
+
+extern const struct verbs_ops verbs_stub;
+
+/* Makes the library use it. Everything that was set below is forgotten. */
+void stub_install(void);
+
+/* The n-th call (from 1) of this slot fails with `err`, a positive errno. */
+void stub_fail(const char *slot, unsigned nth, int err);
+/* Every call of a slot that can fail counts: the n-th one of all fails. */
+void stub_fail_any(unsigned nth, int err);
+/* Calls of slots that can fail so far. */
+unsigned stub_calls(void);
+/* Has what was asked to fail failed? */
+int stub_failed(void);
+/* The next send whose immediate begins with `op` (see wire/rsocket.h; -1: any) completes with `status`. */
+void stub_status(int op, uint32_t status);
+/* From now on nothing that is posted arrives or completes; stub_thaw(status): what is posted completes with `status`, 0: arrives. */
+void stub_freeze(void);
+void stub_thaw(uint32_t status);
+/* Objects that are alive: 0 when all was given back. */
+int stub_objects(void);
+/* Receiver-not-ready stops, work requests posted and calls that posted some so far. */
+unsigned stub_rnr(void);
+unsigned stub_posted(void);
+unsigned stub_post_calls(void);
+/* Inline bytes of new queue pairs [64]. */
+void stub_inline(unsigned n);
+
+#endif

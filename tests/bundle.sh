@@ -29,6 +29,7 @@ bundle_fill()
 	fi
 	cp tests/bundle-run.sh "$out.new/run.sh" || return 1
 	chmod +x "$out.new/run.sh"
+	cp bench.sh "$out.new/bench.sh" || return 1
 	git log -1 --format='commit %H%ncommitted %cI' >"$out.new/commit" 2>/dev/null ||
 		echo "commit unknown" >"$out.new/commit"
 	git diff --quiet HEAD 2>/dev/null || echo "with uncommitted changes" >>"$out.new/commit"

@@ -6,16 +6,16 @@ When one of these fails, no case of gpunet's own means anything. Their lines hav
 
 import re
 
-from vmlib import Packets, case, check, figure
+from vmlib import Packets, await_listener, case, check, figure
 
 
-def pair(env, server, client, ready=None, seconds=60, packets=4):
+def pair(env, server, client, port=None, seconds=60, packets=4):
     """The server's command in machine 1, the client's in 2; both must end well. Returns their output."""
     with Packets(env, packets):
         one = env.m1.start(server)
-        if ready:
-            one.until(ready)
-        else:  # listens silently: until the port is there
+        if port:
+            await_listener(env.m1, port)
+        else:  # no program shows the connection manager's ports
             env.m1.run("sleep 1")
         two = env.m2.start(client)
         out = two.expect(0, seconds)
@@ -47,8 +47,8 @@ def rxe_pingpong(env):
     """RC, UC and UD with the queue pairs' numbers exchanged over TCP."""
     for kind in "rc", "uc", "ud":
         size = 1024 if kind == "ud" else 4096  # a datagram is a packet
-        command = f"ibv_{kind}_pingpong -g 1 -n 200 -s {size}"
-        _, out = pair(env, command, command + " 10.0.2.1", packets=200)
+        command = f"ibv_{kind}_pingpong -g 1 -e -n 200 -s {size}"
+        _, out = pair(env, command, command + " 10.0.2.1", 18515, packets=200)
         env.note(f"{kind} {figure(out, r'= ([0-9.]+) usec/iter')} us")
 
 
@@ -59,7 +59,7 @@ def rxe_perftest(env):
                               ("atomic_bw", 8, "-n 300")):
         size = "" if name.startswith("atomic") else f"-s {size}"
         command = f"ib_{name} -x 1 -F {size} {extra}"
-        _, out = pair(env, command, command + " 10.0.2.1", packets=300)
+        _, out = pair(env, command, command + " 10.0.2.1", 18515, packets=300)
         column = 6 if name.endswith("lat") else 4
         row = figure(out, r"^ *(\d+ +\d+ +[0-9.].*)$").split()
         env.note(f"{name} {row[column - 1]} {'us' if name.endswith('lat') else 'MB/s'}")

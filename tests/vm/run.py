@@ -25,6 +25,7 @@ sys.path.insert(0, HERE)
 import image  # noqa: E402
 import vmlib  # noqa: E402
 import cases_rxe  # noqa: E402,F401
+import cases_rnic  # noqa: E402,F401
 import cases_tcp  # noqa: E402,F401
 from machines import Clock, Fail, Machine, Skip, make_network  # noqa: E402
 

@@ -96,23 +96,36 @@ def echo(env, machine, url, blocks=4, threads=32):
 
 
 class Packets:
-    """What the RDMA devices of both machines sent and received meanwhile."""
+    """The RDMA devices of the machines have sent and received at least so many packets meanwhile."""
 
-    def __init__(self, env, at_least):
-        self.env, self.at_least = env, at_least
+    def __init__(self, env, at_least, machines=None):
+        self.machines, self.at_least = machines or env.machines, at_least
 
     def __enter__(self):
-        self.before = [m.counters() for m in self.env.machines]
+        self.before = [m.counters() for m in self.machines]
         return self
 
     def __exit__(self, kind, *_):
         if kind:
             return
-        for m, before in zip(self.env.machines, self.before):
+        for m, before in zip(self.machines, self.before):
             after = m.counters()
             for name in ("sent_pkts", "rcvd_pkts"):
                 n = after[name] - before[name]
                 check(n >= self.at_least, f"machine {m.number}: only {n} {name}: not over RDMA")
+
+
+def program(env, name):
+    """One of the build's other programs, beside the tool."""
+    path = os.path.join(os.path.dirname(env.gpunet), name)
+    if not os.path.exists(path):
+        raise Fail(f"there is no program {path}")
+    return path
+
+
+def await_listener(machine, port, seconds=30):
+    """Until somebody listens on the TCP port there."""
+    machine.run(f"until [ -n \"$(ss -Hltn 'sport = :{port}')\" ]; do sleep 0.1; done", seconds)
 
 
 def port_of(url):

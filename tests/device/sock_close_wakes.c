@@ -101,11 +101,12 @@ GNET_KERNEL(close_kernel, struct close_args, a)
 static void run(gpunet_t *g, enum test_kind kind, enum what what)
 {
 	struct close_args a;
-	struct test_full full = { 0 };
+	struct test_full full;
 	int fd = -1;
 
 	a.t = test_setup(g, kind, WAITERS + 1, 64 << 10);
 	a.what = what;
+	memset(&full, 0, sizeof(full));
 	if (what == CONNECT)
 		test_full_open(&full, kind);
 	a.full = full.addr;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gpunet info: version, build, devices, transports, which would be chosen and why. */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,28 +184,5 @@ static int report(bool json)
 
 int cmd_info(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 },
-	};
-	bool json = false;
-	int c;
-
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		switch (c) {
-		case 'j':
-			json = true;
-			break;
-		case 'h':
-			help();
-			return TOOL_DONE;
-		default:
-			tool_try_help();
-			return TOOL_USAGE;
-		}
-	}
-	if (optind != argc)
-		return tool_usage("%s: no argument is needed", argv[optind]);
-	return report(json);
+	return tool_report(argc, argv, help, report);
 }

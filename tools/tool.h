@@ -99,6 +99,9 @@ void unix_path_remove(const struct unix_path *file);
 
 /* ---- JSON (json.c) --------------------------------------------------------------------------- */
 
+/* A subcommand whose only option is --json: reads its command line and runs `report`; the exit code. */
+int tool_report(int argc, char **argv, void (*help)(void), int (*report)(bool json));
+
 /* To standard output, quoted. */
 void json_string(const char *text);
 

@@ -131,8 +131,8 @@ def check(root):
     errors += check_man(options, read(root, "man/gpunet_open.3"))
     errors += check_library(options, read(root, "src/socket/options.c"),
                             constants(read(root, "include/gpunet/dev/abi/bus.h")))
-    for name in ("echo", "cat", "doctor", "info"):
-        errors += check_command(name, read(root, f"tools/{name}.c"), read(root, f"man/gpunet-{name}.1"))
+    for name, source in (("echo", "echo"), ("cat", "cat"), ("doctor", "json"), ("info", "json")):
+        errors += check_command(name, read(root, f"tools/{source}.c"), read(root, f"man/gpunet-{name}.1"))
     return errors, len(options)
 
 

@@ -46,7 +46,11 @@ static void check_device(struct report *r, const struct platform_ops *p, const c
 		return;
 	}
 	if (!p->info(dev, &info)) {
-		snprintf(detail, sizeof(detail), "%d: %s; %s", n, info.name, info.detail);
+		char first[48] = "";
+
+		if (n > 1)
+			snprintf(first, sizeof(first), "%d devices, the first: ", n);
+		snprintf(detail, sizeof(detail), "%s%s; %s", first, info.name, info.detail);
 		tell(r, name, GPUNET_OK, detail, "");
 		if (info.lazy_loading >= 0)
 			tell(r, "cuda module loading", GPUNET_OK,

@@ -32,6 +32,31 @@ struct litmus_args {
 	int mutant;
 };
 
+static struct litmus_args begin(struct bus *b, unsigned lanes, int mutant)
+{
+	struct litmus_args a = { b->cells, (uint64_t *)b->host, INSTANCES / lanes / b->scale,
+				 mutant };
+	unsigned k;
+
+	bus_begin(b);
+	for (k = 0; k < 3u * FAR; k++)
+		a.words[k] = 0;
+	return a;
+}
+
+/* `more`: members of the case's own, each after a comma. */
+static void report(struct bus *b, const char *what, const char *form, const struct litmus_args *a,
+		   unsigned lanes, uint64_t wrong, const char *more)
+{
+	double one = (double)wrong;
+	char extra[256];
+
+	snprintf(extra, sizeof(extra), "\"instances\":%u,\"mutant\":%s%s", a->rounds * lanes,
+		 a->mutant ? "true" : "false", more);
+	bus_report(b, what, form, "wrong", &one, 1, extra);
+	b->failed |= !a->mutant && wrong != 0;
+}
+
 /*
  * CPU to GPU. Each turn loads flag and data in this order, so that no lane waits for another
  * between the two.
@@ -63,16 +88,11 @@ GNET_KERNEL(mp_in_kernel, struct litmus_args, a)
 
 static void mp_in(struct bus *b, const char *form, int mutant)
 {
-	uint64_t *w = (uint64_t *)b->host, i, wrong = 0;
-	struct litmus_args a = { b->cells, w, INSTANCES / LANES / b->scale, mutant };
+	struct litmus_args a = begin(b, LANES, mutant);
+	uint64_t *w = a.words, i, wrong = 0;
 	unsigned k;
-	char extra[96];
-	double one;
 	int ok;
 
-	bus_begin(b);
-	for (k = 0; k < 3u * FAR; k++)
-		w[k] = 0;
 	mp_in_kernel<<<1, LANES, 0, b->stream>>>(a);
 	ok = bus_launched("litmus");
 	for (i = 1; ok && i <= a.rounds; i++) {
@@ -86,11 +106,7 @@ static void mp_in(struct bus *b, const char *form, int mutant)
 		return;
 	for (k = 0; k < LANES; k++)
 		wrong += *SEEN(w, k);
-	one = (double)wrong;
-	snprintf(extra, sizeof(extra), "\"instances\":%u,\"mutant\":%s", a.rounds * LANES,
-		 mutant ? "true" : "false");
-	bus_report(b, "mp_cpu_to_gpu", form, "wrong", &one, 1, extra);
-	b->failed |= !mutant && wrong != 0;
+	report(b, "mp_cpu_to_gpu", form, &a, LANES, wrong, "");
 }
 
 /* GPU to CPU. */
@@ -138,16 +154,10 @@ static int mp_look(struct bus *b, uint64_t *w, uint64_t round, uint64_t *wrong)
 
 static void mp_out(struct bus *b, const char *form, int mutant)
 {
-	uint64_t *w = (uint64_t *)b->host, i, wrong = 0;
-	struct litmus_args a = { b->cells, w, INSTANCES / LANES / b->scale, mutant };
-	unsigned k;
-	char extra[96];
-	double one;
+	struct litmus_args a = begin(b, LANES, mutant);
+	uint64_t *w = a.words, i, wrong = 0;
 	int ok;
 
-	bus_begin(b);
-	for (k = 0; k < 3u * FAR; k++)
-		w[k] = 0;
 	mp_out_kernel<<<1, LANES, 0, b->stream>>>(a);
 	ok = bus_launched("litmus");
 	for (i = 1; ok && i <= a.rounds; i++) {
@@ -156,11 +166,7 @@ static void mp_out(struct bus *b, const char *form, int mutant)
 	}
 	if (bus_end(b, "litmus", ok))
 		return;
-	one = (double)wrong;
-	snprintf(extra, sizeof(extra), "\"instances\":%u,\"mutant\":%s", a.rounds * LANES,
-		 mutant ? "true" : "false");
-	bus_report(b, "mp_gpu_to_cpu", form, "wrong", &one, 1, extra);
-	b->failed |= !mutant && wrong != 0;
+	report(b, "mp_gpu_to_cpu", form, &a, LANES, wrong, "");
 }
 
 /*
@@ -194,16 +200,12 @@ GNET_KERNEL(mp_block_kernel, struct litmus_args, a)
 
 static void mp_block(struct bus *b, const char *form, int mutant)
 {
-	uint64_t *w = (uint64_t *)b->host, i, wrong = 0;
-	struct litmus_args a = { b->cells, w, INSTANCES / BLOCK / b->scale * 8u, mutant };
+	struct litmus_args a = begin(b, BLOCK, mutant);
+	uint64_t *w = a.words, i, wrong = 0;
 	unsigned k;
-	char extra[96];
-	double one;
 	int ok;
 
-	bus_begin(b);
-	for (k = 0; k < 3u * FAR; k++)
-		w[k] = 0;
+	a.rounds *= 8u;
 	mp_block_kernel<<<1, BLOCK, 0, b->stream>>>(a);
 	ok = bus_launched("litmus");
 	for (i = 1; ok && i <= a.rounds; i++) {
@@ -217,11 +219,7 @@ static void mp_block(struct bus *b, const char *form, int mutant)
 	}
 	if (bus_end(b, "litmus", ok))
 		return;
-	one = (double)wrong;
-	snprintf(extra, sizeof(extra), "\"instances\":%u,\"mutant\":%s", a.rounds * BLOCK,
-		 mutant ? "true" : "false");
-	bus_report(b, "mp_block_to_cpu", form, "wrong", &one, 1, extra);
-	b->failed |= !mutant && wrong != 0;
+	report(b, "mp_block_to_cpu", form, &a, BLOCK, wrong, "");
 }
 
 /*
@@ -277,16 +275,12 @@ static void sb_cpu(uint64_t *w, uint64_t round, int *saw)
 
 static void sb(struct bus *b, const char *form, int mutant)
 {
-	uint64_t *w = (uint64_t *)b->host, i, outcome[4] = { 0, 0, 0, 0 };
-	struct litmus_args a = { b->cells, w, INSTANCES / LANES / b->scale, mutant };
+	struct litmus_args a = begin(b, LANES, mutant);
+	uint64_t *w = a.words, i, outcome[4] = { 0, 0, 0, 0 };
 	int saw[LANES], ok;
 	unsigned k;
-	char extra[192];
-	double one;
+	char more[128];
 
-	bus_begin(b);
-	for (k = 0; k < 3u * FAR; k++)
-		w[k] = 0;
 	sb_kernel<<<1, LANES, 0, b->stream>>>(a);
 	ok = bus_launched("litmus");
 	for (i = 1; ok && i <= a.rounds; i++) {
@@ -298,14 +292,11 @@ static void sb(struct bus *b, const char *form, int mutant)
 	}
 	if (bus_end(b, "litmus", ok))
 		return;
-	one = (double)outcome[0];
-	snprintf(
-		extra, sizeof(extra),
-		"\"instances\":%u,\"mutant\":%s,\"only_gpu_saw\":%llu,\"only_cpu_saw\":%llu,\"both_saw\":%llu",
-		a.rounds * LANES, mutant ? "true" : "false", (unsigned long long)outcome[1],
-		(unsigned long long)outcome[2], (unsigned long long)outcome[3]);
-	bus_report(b, "store_buffering", form, "wrong", &one, 1, extra);
-	b->failed |= !mutant && outcome[0] != 0;
+	snprintf(more, sizeof(more),
+		 ",\"only_gpu_saw\":%llu,\"only_cpu_saw\":%llu,\"both_saw\":%llu",
+		 (unsigned long long)outcome[1], (unsigned long long)outcome[2],
+		 (unsigned long long)outcome[3]);
+	report(b, "store_buffering", form, &a, LANES, outcome[0], more);
 }
 
 void bus_litmus(struct bus *b)

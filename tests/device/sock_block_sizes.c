@@ -8,17 +8,10 @@
 GNET_DEV int echo(struct test_args *a, struct test_report *r, uint8_t *buf)
 {
 	int listener, fd;
-	int64_t n;
 
 	K_GET(r, listener, test_k_listen(a->net, a->want, a->where, 5));
 	K_GET(r, fd, gaccept(a->net, listener, NULL, NULL));
-	for (;;) {
-		K_GET(r, n, grecv(a->net, fd, buf, a->room, 0));
-		if (n == 0)
-			break;
-		K_EQ(r, gsend(a->net, fd, buf, (uint64_t)n, 0), n);
-	}
-	K_EQ(r, gclose(a->net, fd), 0);
+	K_CALL(test_k_echo(r, a->net, fd, buf, a->room));
 	K_EQ(r, gclose(a->net, listener), 0);
 	return 0;
 }

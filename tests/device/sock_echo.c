@@ -8,20 +8,6 @@
 #define BLOCKS 3
 #define CLIENTS 8
 
-GNET_DEV int echo_one(struct test_args *a, struct test_report *r, uint8_t *buf, int fd)
-{
-	int64_t n;
-
-	for (;;) {
-		K_GET(r, n, grecv(a->net, fd, buf, a->room, 0));
-		if (n == 0)
-			break;
-		K_EQ(r, gsend(a->net, fd, buf, (uint64_t)n, 0), n);
-	}
-	K_EQ(r, gclose(a->net, fd), 0);
-	return 0;
-}
-
 /*
  * Block 0 makes the listener; word 0 is its descriptor + 1. Blocks share the n clients by a
  * counter.
@@ -46,7 +32,7 @@ GNET_DEV int echo(struct test_args *a, struct test_report *r, uint8_t *buf)
 		if (ticket >= a->n)
 			return 0;
 		K_GET(r, fd, gaccept(a->net, listener, NULL, NULL));
-		K_CALL(echo_one(a, r, buf, fd));
+		K_CALL(test_k_echo(r, a->net, fd, buf, a->room));
 	}
 }
 

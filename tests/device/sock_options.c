@@ -23,18 +23,10 @@ GNET_DEV int listener_of(struct test_args *a, struct test_report *r, int *listen
 GNET_DEV int echo(struct test_args *a, struct test_report *r, uint8_t *buf)
 {
 	int listener, fd;
-	int64_t n;
 
 	K_CALL(listener_of(a, r, &listener));
 	K_GET(r, fd, gaccept(a->net, listener, NULL, NULL));
-	for (;;) {
-		K_GET(r, n, grecv(a->net, fd, buf, a->room, 0));
-		if (n == 0)
-			break;
-		K_EQ(r, gsend(a->net, fd, buf, (uint64_t)n, 0), n);
-	}
-	K_EQ(r, gclose(a->net, fd), 0);
-	return 0;
+	return test_k_echo(r, a->net, fd, buf, a->room);
 }
 
 /*

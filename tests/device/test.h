@@ -769,6 +769,21 @@ GNET_DEV int test_k_wrong(const uint8_t *p, uint64_t n, uint64_t pos, uint32_t k
 	return __syncthreads_count(wrong);
 }
 
+/* Sends back what comes through `buf` of `room` bytes, to the end of the stream, and closes. */
+GNET_DEV int test_k_echo(struct test_report *r, gnet_t *net, int fd, uint8_t *buf, uint64_t room)
+{
+	int64_t n;
+
+	for (;;) {
+		K_GET(r, n, grecv(net, fd, buf, room, 0));
+		if (n == 0)
+			break;
+		K_EQ(r, gsend(net, fd, buf, (uint64_t)n, 0), n);
+	}
+	K_EQ(r, gclose(net, fd), 0);
+	return 0;
+}
+
 /* All of `n` bytes of a stream, through `buf` of `room` bytes. */
 GNET_DEV int test_k_send_all(struct test_report *r, gnet_t *net, int fd, uint8_t *buf,
 			     uint64_t room, uint64_t n, uint32_t key)

@@ -144,7 +144,6 @@ static int bad_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 GNET_DEV int echo(struct test_args *a, struct test_report *r, uint8_t *buf)
 {
 	int listener, fd;
-	int64_t n;
 
 	if (blockIdx.x == 0) {
 		K_GET(r, listener, test_k_listen(a->net, a->want, a->where, PAIRS));
@@ -153,14 +152,7 @@ GNET_DEV int echo(struct test_args *a, struct test_report *r, uint8_t *buf)
 	test_k_wait(&a->word[0], 1);
 	listener = (int)gnet_sys_load_acquire(&a->word[0]) - 1;
 	K_GET(r, fd, gaccept(a->net, listener, NULL, NULL));
-	for (;;) {
-		K_GET(r, n, grecv(a->net, fd, buf, a->room, 0));
-		if (n == 0)
-			break;
-		K_EQ(r, gsend(a->net, fd, buf, (uint64_t)n, 0), n);
-	}
-	K_EQ(r, gclose(a->net, fd), 0);
-	return 0;
+	return test_k_echo(r, a->net, fd, buf, a->room);
 }
 
 GNET_DEV int ask(struct test_args *a, struct test_report *r, uint8_t *buf)

@@ -64,10 +64,6 @@ function(gpunet_finish_library)
 	target_include_directories(gpunet_internal INTERFACE
 		${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 	foreach(lib gpunet gpunet_static gpunet_internal)
-		# Make, unlike Ninja, does not know how files of another target come to be.
-		add_dependencies(${lib} gpunet_fcontext gpunet_objects)
+		add_dependencies(${lib} gpunet_fcontext)
 	endforeach()
-	# For a project that has this one as a subdirectory; an installation has the same names.
-	add_library(gpunet::gpunet ALIAS gpunet)
-	add_library(gpunet::gpunet_static ALIAS gpunet_static)
 endfunction()

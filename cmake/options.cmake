@@ -2,7 +2,7 @@
 #
 # Build options and the compiler flags that everything is built with.
 
-option(GPUNET_TESTS "build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(GPUNET_TESTS "build the tests" ON)
 set(GPUNET_TEST_TIMEOUT 120 CACHE STRING "seconds that one test may take")
 set(GPUNET_SANITIZE "" CACHE STRING "argument of -fsanitize=, e.g. address,undefined or thread")
 

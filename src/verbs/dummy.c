@@ -173,42 +173,33 @@ static int no_export_queue(struct verbs_qp *qp, struct verbs_queue_export *out)
 	return -EOPNOTSUPP;
 }
 
-const struct verbs_ops verbs_dummy = {
-	.name = "dummy",
-	.open = no_open,
-	.close = no_close,
-	.devices = no_devices,
-	.events_open = no_events_open,
-	.events_close = no_events_close,
-	.events_fd = no_events_fd,
-	.event_next = no_event_next,
-	.id_create = no_id_create,
-	.id_destroy = no_id_destroy,
-	.id_migrate = no_id_migrate,
-	.id_option = no_id_option,
-	.id_device = no_id_device,
-	.id_name = no_id_name,
-	.bind = no_bind,
-	.listen = no_listen,
-	.resolve = no_resolve,
-	.connect = no_connect,
-	.accept = no_connect,
-	.reject = no_reject,
-	.disconnect = no_disconnect,
-	.device_info = no_device_info,
-	.comp_open = no_comp_open,
-	.comp_close = no_comp,
-	.comp_fd = no_comp_fd,
-	.comp_drain = no_comp,
-	.cq_create = no_cq_create,
-	.cq_destroy = no_cq_destroy,
-	.poll = no_poll,
-	.arm = no_arm,
-	.qp_create = no_qp_create,
-	.qp_destroy = no_qp_destroy,
-	.post_send = no_post_send,
-	.post_recv = no_post_recv,
-	.reg = no_reg,
-	.dereg = no_dereg,
-	.export_queue = no_export_queue,
-};
+#define DUMMY(name_, open_)                                                                        \
+	{                                                                                          \
+		.name = name_, .open = open_, .close = no_close, .devices = no_devices,            \
+		.events_open = no_events_open, .events_close = no_events_close,                    \
+		.events_fd = no_events_fd, .event_next = no_event_next, .id_create = no_id_create, \
+		.id_destroy = no_id_destroy, .id_migrate = no_id_migrate,                          \
+		.id_option = no_id_option, .id_device = no_id_device, .id_name = no_id_name,       \
+		.bind = no_bind, .listen = no_listen, .resolve = no_resolve,                       \
+		.connect = no_connect, .accept = no_connect, .reject = no_reject,                  \
+		.disconnect = no_disconnect, .device_info = no_device_info,                        \
+		.comp_open = no_comp_open, .comp_close = no_comp, .comp_fd = no_comp_fd,           \
+		.comp_drain = no_comp, .cq_create = no_cq_create, .cq_destroy = no_cq_destroy,     \
+		.poll = no_poll, .arm = no_arm, .qp_create = no_qp_create,                         \
+		.qp_destroy = no_qp_destroy, .post_send = no_post_send, .post_recv = no_post_recv, \
+		.reg = no_reg, .dereg = no_dereg, .export_queue = no_export_queue,                 \
+	}
+
+const struct verbs_ops verbs_dummy = DUMMY("dummy", no_open);
+
+#ifndef GPUNET_WITH_IBVERBS
+static int no_ibverbs(struct verbs **out, char *why, size_t why_size)
+{
+	snprintf(
+		why, why_size,
+		"not part of this build, which had no headers (Debian: apt install libibverbs-dev librdmacm-dev, then build again)");
+	return -ENOSYS;
+}
+
+const struct verbs_ops verbs_ibverbs = DUMMY("ibverbs", no_ibverbs);
+#endif

@@ -123,17 +123,6 @@ def cmake_static(o):
     use(o, cmake_consumer(o, "-DCONSUMER_TARGET=gpunet::gpunet_static"), False)
 
 
-def subdirectory(o):
-    """gpunet inside another project, by make: both libraries, and not the tests."""
-    folder = fresh(o)
-    call(["cmake", "-G", "Unix Makefiles", "-S", CONSUMER, "-B", folder, f"-DCONSUMER_SOURCE={o.source}",
-          f"-DCMAKE_C_COMPILER={o.cc}", "-DCONSUMER_TARGET=gpunet::gpunet_static", "-DGPUNET_CUDA=OFF"])
-    call(["cmake", "--build", folder, "--target", "consumer", "gpunet", "-j2"])
-    if os.path.exists(os.path.join(folder, "gpunet/tests")):
-        raise Failed("the tests are part of the build")
-    use(o, os.path.join(folder, "consumer"), False)
-
-
 def cmake_version(o):
     """A version that this is not must not be accepted."""
     try:

@@ -23,7 +23,7 @@ GNET_DEV int listen_on(gnet_t *net, struct tool_setup *s, int which, int *step)
 	int fd, rc;
 
 	*step = TOOL_STEP_SOCKET;
-	fd = gsocket(net, a->addr.ss_family, GNET_SOCK_STREAM, 0);
+	fd = gsocket(net, a->addr.ss_family, GNET_SOCK_STREAM, (int)a->protocol);
 	if (fd < 0)
 		return fd;
 	*step = TOOL_STEP_BIND;
@@ -56,6 +56,7 @@ GNET_KERNEL(kernel_listen, struct setup_args, a)
 		s->step = step;
 		s->error = fd < 0 ? fd : 0;
 		s->which = which < count ? which : count - 1;
+		s->bound.protocol = s->addr[s->which].protocol;
 		s->fd = fd;
 	}
 }
@@ -66,7 +67,7 @@ GNET_DEV int connect_to(gnet_t *net, const struct tool_addr *a, int *step)
 	int fd, rc;
 
 	*step = TOOL_STEP_SOCKET;
-	fd = gsocket(net, a->addr.ss_family, GNET_SOCK_STREAM, 0);
+	fd = gsocket(net, a->addr.ss_family, GNET_SOCK_STREAM, (int)a->protocol);
 	if (fd < 0)
 		return fd;
 	*step = TOOL_STEP_CONNECT;

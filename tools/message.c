@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/un.h>
 
+#include <gpunet/dev/abi/socket.h>
+
 #include "tool.h"
 
 static const char *tool_name = "gpunet";
@@ -204,6 +206,9 @@ int tool_fail_step(enum tool_step step, int err, const struct tool_addr *addr)
 	const char *remedy = tool_remedy(step, err, addr);
 	char url[URL_TEXT_MAX];
 
+	/* What is missing the library knows, and has said. */
+	if (step == TOOL_STEP_SOCKET && err == EPROTONOSUPPORT && addr->protocol == GNET_PROTO_RDMA)
+		return TOOL_FAILED;
 	url_format_addr(addr, url);
 	return tool_fail("cannot %s %s: %s%s%s", doing[step], url, strerror(err),
 			 *remedy ? "; " : "", remedy);

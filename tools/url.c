@@ -13,6 +13,8 @@
 #include <strings.h>
 #include <sys/un.h>
 
+#include <gpunet/dev/abi/socket.h>
+
 #define DIGITS "0123456789"
 
 __attribute__((format(printf, 2, 3))) static int wrong(char *why, const char *fmt, ...)
@@ -153,23 +155,29 @@ static int parse_unix(struct url *u, const char *text, char *why)
 
 int url_parse(struct url *u, const char *text, char *why)
 {
-	static const char *const later[] = { "udp:", "rdma:", "shm:" };
+	static const char *const later[] = { "udp:", "shm:" };
 	struct url got = { 0 };
 	size_t i;
 	int rc;
 
 	for (i = 0; i < sizeof(later) / sizeof(later[0]); i++) {
 		if (strncasecmp(text, later[i], strlen(later[i])) == 0)
-			return wrong(why, "%s is not built yet, tcp: and unix: are", later[i]);
+			return wrong(why, "%s is not built yet, tcp:, rdma: and unix: are",
+				     later[i]);
 	}
 	if (has_control(text))
 		return wrong(why, "there is a control character in it");
-	if (strncasecmp(text, "tcp://", 6) == 0)
+	got.rdma = strncasecmp(text, "rdma://", 7) == 0;
+	if (got.rdma)
+		rc = parse_tcp(&got, text + 7, why);
+	else if (strncasecmp(text, "tcp://", 6) == 0)
 		rc = parse_tcp(&got, text + 6, why);
 	else if (strncasecmp(text, "unix:", 5) == 0)
 		rc = parse_unix(&got, text + 5, why);
 	else
-		rc = wrong(why, "an address is tcp://host:port, unix:///path or unix:@name");
+		rc = wrong(
+			why,
+			"an address is tcp://host:port, rdma://host:port, unix:///path or unix:@name");
 	if (rc == 0)
 		*u = got;
 	return rc;
@@ -179,14 +187,16 @@ int url_parse(struct url *u, const char *text, char *why)
 
 int url_format(const struct url *u, char *out)
 {
+	const char *scheme = u->rdma ? "rdma" : "tcp";
+
 	switch (u->family) {
 	case AF_UNIX:
 		return snprintf(out, URL_TEXT_MAX, "unix:%s%s", u->abstract ? "@" : "//", u->path);
 	case AF_INET6:
-		return snprintf(out, URL_TEXT_MAX, "tcp://[%s%s%s]:%u", u->host,
+		return snprintf(out, URL_TEXT_MAX, "%s://[%s%s%s]:%u", scheme, u->host,
 				u->zone[0] ? "%" : "", u->zone, u->port);
 	default:
-		return snprintf(out, URL_TEXT_MAX, "tcp://%s:%u", u->host, u->port);
+		return snprintf(out, URL_TEXT_MAX, "%s://%s:%u", scheme, u->host, u->port);
 	}
 }
 
@@ -220,6 +230,7 @@ int url_of_addr(struct url *u, const struct tool_addr *addr)
 	struct url got = { 0 };
 
 	got.family = addr->addr.ss_family;
+	got.rdma = addr->protocol == GNET_PROTO_RDMA;
 	if (got.family == AF_INET && addr->len >= sizeof(*in)) {
 		inet_ntop(AF_INET, &in->sin_addr, got.host, sizeof(got.host));
 		got.port = ntohs(in->sin_port);
@@ -358,7 +369,11 @@ static int resolve_name(const struct url *u, struct tool_addr *list, int room, c
 
 int url_resolve(const struct url *u, struct tool_addr *list, int room, char *why)
 {
+	int i;
+
 	memset(list, 0, (size_t)room * sizeof(*list));
+	for (i = 0; u->rdma && i < room; i++)
+		list[i].protocol = GNET_PROTO_RDMA;
 	switch (u->family) {
 	case AF_UNIX:
 		return resolve_unix(u, &list[0]);

@@ -2,6 +2,7 @@
 /*
  * Addresses as people write them:
  *   tcp://host:port   host: a name, an IPv4 address, [an IPv6 address] or [an IPv6 address%interface]
+ *   rdma://host:port  the same over RDMA
  *   unix:///path      a UNIX socket by path
  *   unix:@name        a UNIX socket by abstract name
  */
@@ -22,6 +23,7 @@
 struct tool_addr {
 	struct sockaddr_storage addr;
 	uint32_t len;
+	uint32_t protocol; /* of its sockets: 0, or GNET_PROTO_RDMA */
 };
 
 struct url {
@@ -29,6 +31,7 @@ struct url {
 	char host[URL_HOST_MAX + 1]; /* without brackets and zone */
 	char zone[URL_ZONE_MAX + 1]; /* "": none */
 	uint16_t port;
+	int rdma;     /* rdma:// instead of tcp:// */
 	int abstract; /* AF_UNIX: `path` is an abstract name, without the '@' */
 	char path[URL_PATH_MAX + 1];
 };

@@ -42,6 +42,8 @@ static void good_texts(void **state)
 	formats_as("tcp://[::ffff:1.2.3.4]:1", "tcp://[::ffff:1.2.3.4]:1");
 	formats_as("tcp://[fe80::1%eth0]:80", "tcp://[fe80::1%eth0]:80");
 	formats_as("tcp://[FE80::A%br-12:x]:80", "tcp://[fe80::a%br-12:x]:80");
+	formats_as("RDMA://10.0.2.1:7471", "rdma://10.0.2.1:7471");
+	formats_as("rdma://[fd00::1]:0", "rdma://[fd00::1]:0");
 	formats_as("unix:///tmp/a b", "unix:///tmp/a b");
 	formats_as("unix:////", "unix:////");
 	formats_as("unix:@name", "unix:@name");
@@ -68,7 +70,6 @@ static void bad_texts(void **state)
 	refused("http://127.0.0.1:80", "tcp://host:port");
 	refused("127.0.0.1:80", "tcp://host:port");
 	refused("tcp:/127.0.0.1:80", "tcp://host:port");
-	refused("rdma://host:1", "not built yet");
 	refused("udp://host:1", "not built yet");
 	refused("SHM://x", "not built yet");
 	refused("tcp://127.0.0.1", "port is missing");

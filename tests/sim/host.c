@@ -56,6 +56,7 @@ struct file {
 	size_t rx_len;
 	size_t flight;    /* on its way to here */
 	uint64_t arrives; /* the last of it */
+	unsigned pending; /* packets on their way */
 	bool fin;         /* arrived */
 	bool broken;      /* a reset arrived, or was sent */
 	bool shut_rd, shut_wr;
@@ -64,6 +65,8 @@ struct file {
 	bool no_space; /* a sender found no room: an edge will tell */
 	bool drained;  /* a reader found nothing: an edge will tell */
 	bool reset_on_close;
+	uint64_t hello; /* the first bytes that were sent, by a connector */
+	unsigned n_hello;
 	struct sim_timer syn;
 };
 
@@ -179,6 +182,12 @@ static void edge(struct file *f)
 
 static void deliver(void *arg);
 
+static void note_hello(struct file *f, const uint8_t *data, size_t n)
+{
+	for (; n && f->n_hello < sizeof(f->hello); n--, data++)
+		((uint8_t *)&f->hello)[f->n_hello++] = *data;
+}
+
 static void packet(struct file *from, enum what what, const void *data, size_t n)
 {
 	struct packet *p;
@@ -195,14 +204,17 @@ static void packet(struct file *from, enum what what, const void *data, size_t n
 	p->to = to;
 	p->what = what;
 	p->n = n;
-	if (what == P_DATA)
+	if (what == P_DATA) {
+		note_hello(from, data, n);
 		to->flight += n;
+	}
 	if (host.delay_ns && from->domain != AF_UNIX)
 		at += sim_random() % host.delay_ns;
 	if (at < to->arrives)
 		at = to->arrives;
 	to->arrives = at;
-	if (at == sim_now())
+	to->pending++;
+	if (at == sim_now() && to->pending == 1)
 		deliver(p);
 	else
 		sim_timer(&p->timer, at, deliver, p);
@@ -258,6 +270,7 @@ static void deliver(void *arg)
 	struct packet *p = arg;
 	struct file *f = p->to;
 
+	f->pending--;
 	if (p->what == P_DATA) {
 		take_data(f, p);
 	} else if (p->what == P_FIN) {
@@ -269,21 +282,20 @@ static void deliver(void *arg)
 	free(p);
 }
 
-bool host_break_one(void)
+void host_break(uint64_t hello)
 {
-	int first = (int)sim_below((uint32_t)(next_fd ? next_fd : 1)), i;
+	int i;
 
 	for (i = 0; i < next_fd; i++) {
-		struct file *f = &files[(first + i) % next_fd];
+		struct file *f = &files[i];
 
-		if (f->kind == K_SOCK && f->state == S_CONNECTED && f->peer && !f->closed) {
-			sim_note("the connection of descriptor %d breaks", f->fd);
-			ended(f->peer, ECONNRESET);
-			ended(f, ECONNRESET);
-			return true;
-		}
+		if (f->kind != K_SOCK || f->n_hello != sizeof(hello) || f->hello != hello ||
+		    f->state != S_CONNECTED)
+			continue;
+		sim_note("the connection of descriptor %d breaks", f->fd);
+		ended(f->peer, ECONNRESET);
+		ended(f, ECONNRESET);
 	}
-	return false;
 }
 
 /* ---- names -------------------------------------------------------------------------------------------------------------- */
@@ -413,6 +425,7 @@ static void establish(struct file *client, struct file *listener)
 	f->local = listener->local;
 	f->remote = client->local;
 	client->remote = listener->local;
+	f->n_hello = sizeof(f->hello) + 1; /* says none */
 	f->peer = client;
 	client->peer = f;
 	/* Of nobody until it is accepted. */
@@ -560,14 +573,12 @@ static int send_state(struct file *f)
 	return 0;
 }
 
-static ssize_t h_sendmsg(int fd, const struct msghdr *m, int flags)
+static ssize_t send_some(int fd, const struct msghdr *m)
 {
 	struct file *f = sock_of(fd);
 	size_t room, i, sent = 0;
 	int rc;
 
-	(void)flags;
-	sim_point();
 	if (!f)
 		return -EBADF;
 	rc = io_fault();
@@ -591,6 +602,17 @@ static ssize_t h_sendmsg(int fd, const struct msghdr *m, int flags)
 	return (ssize_t)sent;
 }
 
+static ssize_t h_sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	ssize_t rc;
+
+	(void)flags;
+	sim_point();
+	rc = send_some(fd, m);
+	sim_note("host: sendmsg %d = %zd", fd, rc);
+	return rc;
+}
+
 static ssize_t read_rx(struct file *f, const struct iovec *v, size_t n_iov)
 {
 	size_t left = some_of(f->rx_len), got = 0, i;
@@ -608,13 +630,11 @@ static ssize_t read_rx(struct file *f, const struct iovec *v, size_t n_iov)
 	return (ssize_t)got;
 }
 
-static ssize_t h_recvmsg(int fd, struct msghdr *m, int flags)
+static ssize_t receive_some(int fd, struct msghdr *m)
 {
 	struct file *f = sock_of(fd);
 	int rc;
 
-	(void)flags;
-	sim_point();
 	if (!f)
 		return -EBADF;
 	rc = io_fault();
@@ -633,6 +653,17 @@ static ssize_t h_recvmsg(int fd, struct msghdr *m, int flags)
 		return 0;
 	f->drained = true;
 	return -EAGAIN;
+}
+
+static ssize_t h_recvmsg(int fd, struct msghdr *m, int flags)
+{
+	ssize_t rc;
+
+	(void)flags;
+	sim_point();
+	rc = receive_some(fd, m);
+	sim_note("host: recvmsg %d = %zd", fd, rc);
+	return rc;
 }
 
 static int h_shutdown(int fd, int how)
@@ -666,6 +697,7 @@ static void close_sock(struct file *f)
 		reset(f->queued[i]);
 	}
 	f->n_queued = 0;
+	sim_wake(f, ~0u);
 	if (f->state != S_CONNECTED)
 		return;
 	if (f->rx_len || f->reset_on_close) {
@@ -797,6 +829,17 @@ static int h_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	return 0;
 }
 
+/* Not at any time, or a thread that is told of nothing again and again would never rest. */
+static bool spurious(void)
+{
+	static uint64_t next;
+
+	if (sim_now() < next || !sim_chance(host.faults.spurious))
+		return false;
+	next = sim_now() + sim_random() % 1000000;
+	return true;
+}
+
 /* One round through the files, from a random one on. */
 static int collect(struct file *e, struct epoll_event *ev, int max)
 {
@@ -808,12 +851,13 @@ static int collect(struct file *e, struct epoll_event *ev, int max)
 
 		if (f->epoll != e || f->closed)
 			continue;
-		if (!f->ready && !sim_chance(host.faults.spurious))
+		if (!f->ready && !spurious())
 			continue;
 		mask = poll_file(f) & f->interest;
 		f->ready = false;
 		if (!mask)
 			continue;
+		sim_note("host: event %x of %d", mask, f->fd);
 		ev[n].events = mask;
 		ev[n].data.ptr = f->ptr;
 		n++;
@@ -908,7 +952,7 @@ int host_accept(int fd)
 		if (rc == -EAGAIN)
 			sim_park(sock_of(fd), SIM_NEVER, "a connection (host)");
 	}
-	return rc;
+	return rc; /* -EBADF: it was closed meanwhile */
 }
 
 ssize_t host_send(int fd, const void *buf, size_t n)

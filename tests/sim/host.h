@@ -34,8 +34,8 @@ void host_begin(const struct host_params *p);
 size_t host_buffer(void);
 /* Descriptors that are still open. */
 unsigned host_open_files(void);
-/* The connection of any open socket breaks, as if the peer's machine had restarted; false: there is none. */
-bool host_break_one(void);
+/* The connection whose first bytes are these breaks, as if both machines had lost it. */
+void host_break(uint64_t hello);
 /* Prints the sockets that are open. */
 void host_report(void);
 

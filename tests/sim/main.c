@@ -105,16 +105,21 @@ static uint64_t run_seed(const struct sim_options *o)
 	g = any_net();
 	w->net = gpunet_device(g);
 	program_launch(g, w);
+	world_chaos_begin(w, g);
 	rc = g->platform->sync(g->dev, UINT64_MAX);
 	if (rc)
 		sim_fail("the kernel ended with %s: %s", strerror(-rc), gpunet_last_error());
-	world_host_end(w);
+	world_chaos_end(w);
+	if (!w->abort_after)
+		world_host_end(w);
 	rc = gpunet_drain(g, 60000);
 	if (rc && !w->aborted)
 		sim_fail("gpunet_drain: %s", strerror(-rc));
 	rc = gpunet_close(g, 60000);
 	if (rc)
 		sim_fail("gpunet_close: %s", strerror(-rc));
+	if (w->abort_after)
+		world_host_end(w);
 	world_check(w);
 	if (host_open_files())
 		sim_fail("%u of the host's descriptors are still open", host_open_files());

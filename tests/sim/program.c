@@ -99,7 +99,7 @@ static int64_t poll_for(struct world *w, struct block *b, int fd, short events)
 	__syncthreads();
 	doing(b, "gpoll(%x, %x)", fd, events);
 	rc = gpoll(w->net, &p, 1, -1);
-	if (is_first() && rc == 1 && (!p.revents || (p.revents & GNET_POLLNVAL)))
+	if (is_first() && rc == 1 && !p.revents)
 		sim_fail("gpoll(%x): revents %x", fd, p.revents);
 	result(b, rc == 1 ? p.revents : rc);
 	return rc;
@@ -126,23 +126,46 @@ static int64_t make_listener(struct world *w, struct block *b)
 	return fd;
 }
 
+/* From here on the connection's tasks have the socket. */
+static int64_t publish(struct world *w, struct block *b, struct conn *c, unsigned end, int fd)
+{
+	const struct linger reset = { 1, 0 };
+
+	if (share(c->chaos == RESET && is_first() && sim_chance(500)) &&
+	    must(w, b, gsetsockopt(w->net, fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset))) < 0)
+		return -ECANCELED;
+	if (share(c->end[end].nonblock) &&
+	    must(w, b, gfcntl(w->net, fd, GNET_F_SETFL, GNET_O_NONBLOCK)) < 0)
+		return -ECANCELED;
+	if (is_first() && end)
+		flow_got(c, 1, b->buf, HELLO);
+	if (is_first())
+		gnet_dev_store_release(&c->end[end].fd, (uint64_t)fd + 1);
+	return 0;
+}
+
 /* Accepts one connection and finds out which it is. */
 static int64_t accept_one(struct world *w, struct block *b, int listener)
 {
 	int flags = (int)share(is_first() && sim_chance(400) ? GNET_MSG_DONTWAIT : 0);
+	int nonblock = (int)share(is_first() && sim_chance(200) ? GNET_SOCK_NONBLOCK : 0);
 	int64_t fd, rc;
+
+	flags |= nonblock;
 
 	for (;;) {
 		doing(b, "gaccept4(%x, %x)", listener, flags);
 		fd = gaccept4(w->net, listener, NULL, NULL, flags);
 		result(b, fd);
-		if (fd != -EAGAIN || !flags)
+		if (fd != -EAGAIN || !(flags & GNET_MSG_DONTWAIT))
 			break;
 		if (poll_for(w, b, listener, GNET_POLLIN) < 0)
 			return -ECANCELED;
 	}
 	if (must(w, b, fd) < 0)
 		return fd;
+	if (nonblock && must(w, b, gfcntl(w->net, (int)fd, GNET_F_SETFL, 0)) < 0)
+		return -ECANCELED;
 	doing(b, "grecv(%llx) of the hello", (long long)fd);
 	rc = grecv(w->net, (int)fd, b->buf, HELLO, GNET_MSG_WAITALL);
 	result(b, rc);
@@ -152,13 +175,7 @@ static int64_t accept_one(struct world *w, struct block *b, int listener)
 		return -ECANCELED;
 	/* What the other threads do at the end of a call must be done before another block has the socket. */
 	__syncthreads();
-	if (is_first()) {
-		struct conn *c = &w->conn[b->buf[0] % MOST_CONNS];
-
-		flow_got(c, 1, b->buf, HELLO);
-		gnet_dev_store_release(&c->end[1].fd, (uint64_t)fd + 1);
-	}
-	return 0;
+	return publish(w, b, &w->conn[b->buf[0] % MOST_CONNS], 1, (int)fd);
 }
 
 static int64_t connect_nonblock(struct world *w, struct block *b, int fd, unsigned to)
@@ -218,9 +235,7 @@ static int64_t connect_one(struct world *w, struct block *b, struct conn *c)
 	if (must(w, b, rc) < 0)
 		return rc;
 	__syncthreads();
-	if (is_first())
-		gnet_dev_store_release(&c->end[0].fd, (uint64_t)fd + 1);
-	return 0;
+	return publish(w, b, c, 0, (int)fd);
 }
 
 /* ---- reading and writing -------------------------------------------------------------------------------------------------- */
@@ -328,10 +343,11 @@ static int64_t read_step(struct world *w, struct block *b, struct task *t, bool 
 		flow_check(f, f->received, b->buf, (uint64_t)rc);
 	else if (is_first() && (rc <= 0 || c.way != BORROW) && rc != -EAGAIN)
 		flow_got(t->c, t->end, b->buf, rc);
-	if (is_first() && (c.flags & GNET_MSG_WAITALL) && !dontwait && rc > 0 &&
-	    rc < (int64_t)c.len && !f->ended && !t->c->chaos)
+	if (is_first() && (c.flags & GNET_MSG_WAITALL) && !dontwait &&
+	    !t->c->end[t->end].nonblock && rc > 0 && rc < (int64_t)c.len && !f->ended &&
+	    !t->c->chaos)
 		sim_fail("%s: %lld, and the flow goes on", b->doing, (long long)rc);
-	if (is_first() && rc == -EAGAIN && !dontwait)
+	if (is_first() && rc == -EAGAIN && !dontwait && !t->c->end[t->end].nonblock)
 		sim_fail("%s: -EAGAIN", b->doing);
 	if (is_first() && rc <= 0 && rc != -EAGAIN)
 		t->done = true;
@@ -409,14 +425,14 @@ static int64_t write_call(struct world *w, struct block *b, struct task *t, int 
 /* The writer's last word. The other task of this end, if it is still there, closes. */
 static void write_end(struct world *w, struct block *b, struct task *t, int fd)
 {
-	bool alone = share(t->c->end[t->end].users == 1);
+	bool closes = share(t->c->end[t->end].users == 1 && !t->c->end[t->end].left);
 	int64_t rc;
 
 	if (is_first()) {
 		t->c->flow[t->end].ended = true;
 		t->done = true;
 	}
-	if (alone && share(is_first() && sim_chance(500)))
+	if (closes && share(is_first() && sim_chance(500)))
 		return;
 	doing(b, "gshutdown(%x)", fd);
 	rc = gshutdown(w->net, fd, SHUT_WR);
@@ -441,6 +457,7 @@ static int64_t write_step(struct world *w, struct block *b, struct task *t, bool
 	result(b, rc);
 	if (rc == -ENOBUFS && c.way == BORROW)
 		return rc; /* the slab is used up: another way next time */
+	dontwait |= t->c->end[t->end].nonblock;
 	if (is_first() && rc < 0 && (rc != -EAGAIN || !dontwait)) {
 		f->ended = true;
 		t->done = true;
@@ -453,6 +470,36 @@ static int64_t write_step(struct world *w, struct block *b, struct task *t, bool
 	return rc;
 }
 
+/* ---- chaos -------------------------------------------------------------------------------------------------------------- */
+
+/* Now and then a task does to its connection what its other tasks do not expect. */
+static void maybe_chaos(struct world *w, struct block *b, struct task *t)
+{
+	struct end *e = &t->c->end[t->end];
+	int fd = (int)e->fd - 1, how;
+	int64_t rc;
+
+	if (t->c->chaos < CLOSED || t->c->chaos > SHUT || !share(is_first() && sim_chance(50)))
+		return;
+	if (t->c->chaos == SHUT) {
+		how = (int)share(sim_below(3));
+		if (is_first() && how != SHUT_WR)
+			e->told = true;
+		if (is_first() && how != SHUT_RD)
+			t->c->flow[t->end].ended = true;
+		doing(b, "gshutdown(%x, %d) at any time", fd, how);
+		rc = gshutdown(w->net, fd, how);
+	} else {
+		if (is_first())
+			t->c->flow[t->end].ended = true;
+		doing(b, "gclose(%x) at any time", fd);
+		rc = gclose(w->net, fd);
+	}
+	result(b, rc);
+	if (is_first() && rc)
+		call_failed(t->c, t->end, b->doing, rc);
+}
+
 /* ---- tasks --------------------------------------------------------------------------------------------------------------- */
 
 static void task_done(struct world *w, struct block *b, struct task *t)
@@ -461,7 +508,7 @@ static void task_done(struct world *w, struct block *b, struct task *t)
 	int fd = (int)e->fd - 1;
 	int64_t rc;
 
-	if (!share(is_first() && !--e->users))
+	if (!share(is_first() && !--e->users) || share(e->left))
 		return;
 	doing(b, "gclose(%x)", fd);
 	rc = gclose(w->net, fd);
@@ -480,9 +527,9 @@ static void run_one(struct world *w, struct block *b, struct task *t)
 		int64_t rc =
 			t->reads ? read_step(w, b, t, dontwait) : write_step(w, b, t, dontwait);
 
-		if (rc == -EAGAIN)
-			poll_for(w, b, (int)t->c->end[t->end].fd - 1,
-				 t->reads ? GNET_POLLIN : GNET_POLLOUT);
+		if (rc == -EAGAIN && poll_for(w, b, (int)t->c->end[t->end].fd - 1,
+					      t->reads ? GNET_POLLIN : GNET_POLLOUT) < 0)
+			return;
 	}
 	task_done(w, b, t);
 }
@@ -543,8 +590,9 @@ static int64_t poll_round(struct world *w, struct block *b)
 
 		if (!p[i].revents)
 			continue;
+		maybe_chaos(w, b, t);
 		got = t->reads ? read_step(w, b, t, true) : write_step(w, b, t, true);
-		if (is_first() && got == -EAGAIN && t->reads)
+		if (is_first() && got == -EAGAIN && t->reads && !t->c->chaos)
 			sim_fail("gpoll said %x, but: %s: -EAGAIN", p[i].revents, b->doing);
 		if (share(t->done))
 			task_done(w, b, t);
@@ -581,8 +629,11 @@ GNET_KERNEL(sim_program, struct args, a)
 	int64_t listener = -1;
 	unsigned i;
 
-	if (b->accepts)
+	if (b->accepts) {
 		listener = make_listener(w, b);
+		if (listener < 0)
+			return;
+	}
 	for (i = 0; i < w->n_conns; i++) {
 		if ((b->connects >> i & 1) && connect_one(w, b, &w->conn[i]) < 0)
 			return;

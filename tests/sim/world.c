@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/un.h>
 
+#include <gpunet/gpunet.h>
+
 #include "base/sys.h"
 #include "host.h"
 #include "sim.h"
@@ -58,6 +60,7 @@ void call_failed(struct conn *c, unsigned end, const char *call, int64_t rc)
 
 	if (rc == -ECONNRESET || rc == -EPIPE)
 		c->end[end].told = true;
+	sim_note("%s fails: %s", call, strerror((int)-rc));
 	if ((c->chaos && known) || (reported->aborted && rc == -ECANCELED))
 		return;
 	sim_fail("%s on connection %u, end %u: %s", call, c->id, end, strerror((int)-rc));
@@ -80,8 +83,8 @@ void flow_got(struct conn *c, unsigned end, const uint8_t *buf, int64_t rc)
 		return;
 	}
 	f->eof = true;
-	if (c->end[end].told)
-		return; /* of an error, by which the flow ended */
+	if (c->end[end].told || c->chaos)
+		return; /* by an error, or with what a call still has in hand: see check_flow */
 	if (!f->ended || f->received != f->sent)
 		sim_fail("flow %u: ends after %llu bytes, of %llu that were sent%s", f->id,
 			 (unsigned long long)f->received, (unsigned long long)f->sent,
@@ -180,11 +183,15 @@ static void *host_client(void *arg)
 	struct conn *c = arg;
 	int fd = sys.socket(reported->domain, SOCK_STREAM, 0), rc;
 
-	while (!reported->up)
+	while (!reported->up && !reported->aborted)
 		sim_park(&reported->up, sim_now() + 10000, "the kernel's listener");
 	rc = host_connect(fd, (struct sockaddr *)&reported->addr[0], reported->addr_len[0]);
-	if (rc)
+	if (rc && !reported->aborted)
 		sim_fail("host: connect: %s", strerror(-rc));
+	if (rc) {
+		sys.close(fd);
+		return NULL;
+	}
 	c->end[0].fd = (uint64_t)fd + 1;
 	host_pair(c, 0);
 	return NULL;
@@ -199,13 +206,19 @@ static void *host_server(void *arg)
 	unsigned got = 0;
 
 	(void)arg;
-	if (fd < 0)
+	if (fd < 0 && !reported->aborted)
 		sim_fail("host: accept: %s", strerror(-fd));
+	if (fd < 0)
+		return NULL;
 	while (got < HELLO) {
 		ssize_t rc = host_recv(fd, hello + got, HELLO - got);
 
-		if (rc <= 0)
+		if (rc <= 0 && !reported->aborted)
 			sim_fail("host: a connection ends before it has said which it is: %zd", rc);
+		if (rc <= 0) {
+			sys.close(fd);
+			return NULL;
+		}
 		got += (unsigned)rc;
 	}
 	c = &reported->conn[hello[0]];
@@ -215,7 +228,7 @@ static void *host_server(void *arg)
 	return NULL;
 }
 
-static unsigned host_threads[MOST_CONNS], n_host_threads;
+static unsigned host_threads[MOST_CONNS], n_host_threads, abort_thread;
 
 void world_host_begin(struct world *w)
 {
@@ -244,10 +257,53 @@ void world_host_end(struct world *w)
 {
 	unsigned i;
 
-	(void)w;
+	/* Connections that nobody will make any more. */
+	if (w->aborted)
+		sys.close(host_listener);
 	for (i = 0; i < n_host_threads; i++)
 		sim_join(host_threads[i]);
-	sys.close(host_listener);
+	if (!w->aborted)
+		sys.close(host_listener);
+}
+
+/* ---- chaos -------------------------------------------------------------------------------------------------------------- */
+
+static void break_conn(void *arg)
+{
+	const struct conn *c = arg;
+
+	/* Before that nobody knows which connection it is. */
+	if (c->end[0].fd && c->end[1].fd)
+		host_break(c->id);
+}
+
+static void *abort_all(void *arg)
+{
+	sim_park(&reported->aborted, sim_now() + reported->abort_after, "the time of its abort");
+	reported->aborted = true;
+	sim_note("gpunet_abort");
+	gpunet_abort(arg);
+	return NULL;
+}
+
+void world_chaos_end(struct world *w)
+{
+	if (w->abort_after)
+		sim_join(abort_thread);
+}
+
+void world_chaos_begin(struct world *w, struct gpunet *g)
+{
+	static struct sim_timer t[MOST_CONNS];
+	unsigned i;
+
+	for (i = 0; i < w->n_conns; i++) {
+		if (w->conn[i].chaos == BREAKS)
+			sim_timer(&t[i], sim_now() + sim_random() % 5000000, break_conn,
+				  &w->conn[i]);
+	}
+	if (w->abort_after)
+		abort_thread = sim_spawn("aborter", abort_all, g);
 }
 
 /* ---- a program ------------------------------------------------------------------------------------------------------------ */
@@ -308,6 +364,11 @@ static void make_conn(struct world *w, unsigned id)
 	}
 	c->end[0].host = host == 0;
 	c->end[1].host = host == 1;
+	c->chaos = w->abort_after ? ALL_ABORTED : sim_chance(300) ? sim_below(ALL_ABORTED) : CALM;
+	for (i = 0; i < 2; i++) {
+		c->end[i].nonblock = sim_chance(200);
+		c->end[i].left = c->chaos == CALM && sim_chance(50);
+	}
 	/* Block 0 accepts only, so that nobody waits for an accept that comes after. */
 	if (!c->end[0].host)
 		w->block[1 + sim_below(w->n_blocks - 1)].connects |= 1u << id;
@@ -331,6 +392,8 @@ void world_make(struct world *w)
 	if (w->n_conns * 4 > w->n_blocks * MOST_TASKS)
 		w->n_conns = w->n_blocks * MOST_TASKS / 4;
 	w->backlog = (int)sim_below(5);
+	if (sim_chance(100))
+		w->abort_after = 1 + sim_random() % (1000u << sim_below(13));
 	address(w, 0);
 	address(w, 1);
 	for (i = 0; i < w->n_conns; i++)
@@ -339,24 +402,29 @@ void world_make(struct world *w)
 		w->block[i].polls = w->block[i].n_tasks > 1 || sim_chance(300);
 }
 
+static void check_flow(const struct conn *c, unsigned d)
+{
+	const struct flow *f = &c->flow[d];
+
+	if (c->chaos == CALM && (f->sent != f->total || f->received != f->total || !f->eof))
+		sim_fail("flow %u: of %llu bytes %llu were sent and %llu received%s", f->id,
+			 (unsigned long long)f->total, (unsigned long long)f->sent,
+			 (unsigned long long)f->received, f->eof ? "" : ", without its end");
+	/* A close in good order sends all that the calls before it took; another end tells somebody why. */
+	if ((c->chaos == CLOSED || c->chaos == BREAKS) && f->eof && !c->end[!d].told &&
+	    f->received != f->sent)
+		sim_fail(
+			"flow %u: of %llu bytes that were sent %llu were received, and no error told",
+			f->id, (unsigned long long)f->sent, (unsigned long long)f->received);
+}
+
 void world_check(const struct world *w)
 {
-	unsigned i, d;
+	unsigned i;
 
 	for (i = 0; i < w->n_conns; i++) {
-		const struct conn *c = &w->conn[i];
-
-		for (d = 0; d < 2 && !c->chaos && !w->aborted; d++) {
-			const struct flow *f = &c->flow[d];
-
-			if (f->sent != f->total || f->received != f->total || !f->eof)
-				sim_fail(
-					"flow %u: of %llu bytes %llu were sent and %llu received%s",
-					f->id, (unsigned long long)f->total,
-					(unsigned long long)f->sent,
-					(unsigned long long)f->received,
-					f->eof ? "" : ", without its end");
-		}
+		check_flow(&w->conn[i], 0);
+		check_flow(&w->conn[i], 1);
 	}
 }
 
@@ -375,7 +443,7 @@ void world_report(void)
 
 		for (d = 0; d < 2; d++)
 			fprintf(stderr,
-				"  flow %u, %s %llx to %s: total %llu sent %llu received %llu%s%s%s\n",
+				"  flow %u, %s %llx to %s: total %llu sent %llu received %llu%s%s%s %d\n",
 				c->flow[d].id, c->end[d].host ? "host" : "kernel",
 				(unsigned long long)c->end[d].fd - 1,
 				c->end[!d].host ? "host" : "kernel",
@@ -383,7 +451,7 @@ void world_report(void)
 				(unsigned long long)c->flow[d].sent,
 				(unsigned long long)c->flow[d].received,
 				c->flow[d].ended ? " ended" : "", c->flow[d].eof ? " eof" : "",
-				c->chaos ? " chaos" : "");
+				c->chaos ? " chaos" : "", (int)c->chaos);
 	}
 	host_report();
 }

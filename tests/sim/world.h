@@ -36,12 +36,25 @@ struct end {
 	bool host;
 	uint64_t fd;    /* word that kernels wait for: descriptor + 1 */
 	unsigned users; /* tasks that are not done */
-	bool told;      /* a call was told of an error */
+	bool told;      /* a call was told of an error, or the receiving direction was shut down */
+	bool nonblock;  /* the socket is */
+	bool left;      /* the last one to use it does not close it */
+};
+
+/* What may befall a connection. Errors are in order then, but bytes are the right ones as far as they come. */
+enum chaos {
+	CALM,
+	BREAKS,      /* by itself */
+	CLOSED,      /* by one of its tasks, while others use it */
+	RESET,       /* the same with SO_LINGER of 0 */
+	SHUT,        /* gshutdown in any direction by one of its tasks */
+	ALL_ABORTED, /* the host ends all waits */
+	KINDS
 };
 
 struct conn {
 	unsigned id;
-	bool chaos; /* it may break: errors are in order */
+	enum chaos chaos;
 	struct flow flow[2];
 	struct end end[2];
 };
@@ -65,7 +78,8 @@ struct block {
 
 struct world {
 	gnet_t *net;
-	bool aborted; /* the host has ended, or is about to end, all waits */
+	uint64_t abort_after; /* ns; 0: never */
+	bool aborted;         /* the host has ended, or is about to end, all waits */
 	struct conn conn[MOST_CONNS];
 	unsigned n_conns;
 	struct block block[MOST_BLOCKS];
@@ -79,10 +93,14 @@ struct world {
 	unsigned to_accept;
 };
 
+struct gpunet;
+
 /* world.c */
 void world_make(struct world *w);
 void world_host_begin(
 	struct world *w); /* starts the host's threads, and waits until its listener is there */
+void world_chaos_begin(struct world *w, struct gpunet *g); /* what happens at some time by itself */
+void world_chaos_end(struct world *w);
 void world_host_end(struct world *w);
 void world_check(const struct world *w);
 void world_report(void);
@@ -97,7 +115,6 @@ void flow_got(struct conn *c, unsigned end, const uint8_t *buf, int64_t rc);
 void call_failed(struct conn *c, unsigned end, const char *call, int64_t rc);
 
 /* program.c */
-struct gpunet;
 void program_launch(struct gpunet *g, struct world *w);
 
 #endif

@@ -11,6 +11,9 @@ if(TARGET unit_open_fail)
 	target_link_options(unit_open_fail PRIVATE -Wl,--wrap=pthread_create)
 endif()
 
+# What the simulation found.
+gpunet_unit_test(kernel_calls kernel_calls.c)
+
 # The proxy stepped by hand, and kernels that write anything.
 gpunet_unit_test(proxy_hand proxy_hand.c)
 # Garbage is written without order, which is what ThreadSanitizer would report.

@@ -136,7 +136,7 @@ GNET_DEV int gnet__take(gnet_t *net, int fd, uint64_t *side, uint64_t state, int
 			w->word = old | also;
 			return 0;
 		}
-		if (old & GNET_L_NONBLOCK)
+		if (old & GNET_L_NONBLOCK && state != GNET_L_SHUT_WR) /* shutdown always waits */
 			w->dontwait = 1;
 		if (old & GNET_L_DGRAM && state == GNET_L_CONNECTED && gnet__alive(old, fd))
 			return GNET__IS_DGRAM;

@@ -210,6 +210,16 @@ uint64_t rnic_cm_step(struct rnic_cm *cm, uint64_t now)
 	return cm->next;
 }
 
+bool rnic_cm_ending(const struct rnic_cm *cm)
+{
+	const struct list *l;
+
+	for (l = cm->timed.next; l != &cm->timed; l = l->next)
+		if (list_entry(l, struct rnic_cm_conn, timed)->state == CM_DREQ_SENT)
+			return true;
+	return false;
+}
+
 /* --- connections -------------------------------------------------------------------------------- */
 
 static uint32_t hash(const struct rnic_cm *cm, const uint8_t gid[16], uint32_t id)

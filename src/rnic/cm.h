@@ -123,6 +123,9 @@ void rnic_cm_receive(struct rnic_cm *cm, const struct rnic_path *back, const uin
 /** Repeats and times out what is due. When it wants to be called again, or UINT64_MAX. */
 uint64_t rnic_cm_step(struct rnic_cm *cm, uint64_t now);
 
+/** Whether a peer has yet to answer that a connection is over. */
+bool rnic_cm_ending(const struct rnic_cm *cm);
+
 const struct rnic_cm_counters *rnic_cm_counters(const struct rnic_cm *cm);
 
 /* --- passive ---------------------------------------------------------------------------------- */

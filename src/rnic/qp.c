@@ -202,6 +202,11 @@ uint32_t rnic_qp_num(const struct rnic_qp *qp)
 	return qp->num;
 }
 
+bool rnic_qp_established(const struct rnic_qp *qp)
+{
+	return qp->established;
+}
+
 uint64_t rnic_qp_user(const struct rnic_qp *qp)
 {
 	return qp->user;

@@ -469,9 +469,10 @@ void rnic_resp_receive(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_t
 	int32_t ahead;
 
 	p->now = now;
-	if (qp->state == RNIC_QPS_RTR && !qp->established) {
+	if (!qp->established) {
 		qp->established = true;
-		rnic_event(qp->r, RNIC_EVENT_COMM_EST, qp);
+		if (qp->state == RNIC_QPS_RTR)
+			rnic_event(qp->r, RNIC_EVENT_COMM_EST, qp);
 	}
 	if (qp->type == RNIC_QP_UC) {
 		request_uc(qp, pkt);

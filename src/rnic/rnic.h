@@ -318,6 +318,8 @@ int rnic_qp_modify(struct rnic_qp *qp, const struct rnic_qp_attr *attr, unsigned
 
 void rnic_qp_query(const struct rnic_qp *qp, struct rnic_qp_attr *attr);
 uint32_t rnic_qp_num(const struct rnic_qp *qp);
+/** Whether the peer has sent a request: it knows that this side is there. */
+bool rnic_qp_established(const struct rnic_qp *qp);
 uint64_t rnic_qp_user(const struct rnic_qp *qp);
 
 struct rnic_sge {

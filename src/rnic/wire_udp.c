@@ -381,6 +381,8 @@ static int open_rx(struct udp *u)
 	if (u->rx < 0)
 		return u->rx;
 	rc = sys.bind(u->rx, (struct sockaddr *)&ss, n);
+	if (rc == -EADDRINUSE && u->cfg.quiet)
+		return rc;
 	if (rc == -EADDRINUSE)
 		return log_error(
 			rc,

@@ -29,6 +29,7 @@ struct rnic_udp_config {
 	uint32_t scope_id;      /**< of a link-local IPv6 address */
 	unsigned ports;         /**< sending sockets, 1..64 [8] */
 	unsigned socket_buffer; /**< bytes, each way [4 MiB] */
+	bool quiet;       /**< a port that is taken is not logged: the caller has another address */
 	bool no_segments; /**< one packet a send, one a receive: UDP_SEGMENT and UDP_GRO off */
 };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* A new provider adds its line here. */
-const struct verbs_ops *const verbs_all[] = { &verbs_ibverbs, NULL };
+const struct verbs_ops *const verbs_all[] = { &verbs_ibverbs, &verbs_rnic, NULL };
 
 const struct verbs_ops *verbs_override;
 

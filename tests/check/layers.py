@@ -18,7 +18,7 @@ MAY_INCLUDE = {
     "platform": ["base"],
     "proxy": ["platform", "wire", "base"],
     "rnic": ["platform", "wire", "base"],
-    "verbs": ["rnic", "base"],
+    "verbs": ["rnic", "wire", "base"],
     "channel": ["verbs", "proxy", "platform", "wire", "base"],
     "stream": ["channel", "proxy", "platform", "wire", "base"],
     "socket": ["stream", "channel", "proxy", "platform", "wire", "base"],

@@ -89,28 +89,36 @@ static void learn(struct actor *a, const struct talk *t, bool passive)
 	}
 }
 
+static struct rnic_cm_qp told_by(const struct wire_cm_req *q)
+{
+	return (struct rnic_cm_qp){ .qpn = q->qpn,
+				    .psn = q->psn,
+				    .responder_resources = q->responder_resources,
+				    .initiator_depth = q->initiator_depth,
+				    .retry = q->retry_count,
+				    .rnr_retry = q->rnr_retry,
+				    .flow_control = q->flow_control,
+				    .srq = q->srq,
+				    .mtu = q->path_mtu,
+				    .ack_timeout = q->ack_timeout };
+}
+
 static void say_req(struct actor *a, const struct line *l)
 {
 	const struct wire_cm_req *q = &l->m.u.req;
-	struct rnic_cm_route to = { .path = { .flow = q->flow_label, .tclass = q->traffic_class } };
-	struct rnic_cm_qp mine = { .qpn = q->qpn,
-				   .psn = q->psn,
-				   .responder_resources = q->responder_resources,
-				   .initiator_depth = q->initiator_depth,
-				   .retry = q->retry_count,
-				   .rnr_retry = q->rnr_retry,
-				   .flow_control = q->flow_control,
-				   .srq = q->srq,
-				   .mtu = q->path_mtu,
-				   .ack_timeout = q->ack_timeout };
 	bool datagram = l->m.attr == WIRE_CM_SIDR_REQ;
 	const uint8_t *priv = datagram ? l->m.u.sidr_req.priv : q->priv;
+	struct rnic_cm_route to = { .path = { .flow = 0 } };
+	struct rnic_cm_qp mine = { 0 };
 	struct wire_rdmacm h;
 
 	memcpy(to.path.src, l->src, 16);
 	memcpy(to.path.dst, l->dst, 16);
-	if (datagram)
-		to.path.flow = to.path.tclass = 0;
+	if (!datagram) {
+		to.path.flow = q->flow_label;
+		to.path.tclass = q->traffic_class;
+		mine = told_by(q);
+	}
 	assert_true(wire_rdmacm_from_service_id(
 		datagram ? l->m.u.sidr_req.service_id : q->service_id, &to.port_space, &to.dport));
 	assert_int_equal(wire_rdmacm_decode(&h, priv, WIRE_RDMACM_LEN), 0);
@@ -122,23 +130,27 @@ static void say_req(struct actor *a, const struct line *l)
 
 static void say_answer(struct actor *a, const struct line *l)
 {
-	const struct wire_cm_rep *r = &l->m.u.rep;
-	const struct wire_cm_sidr_rep *s = &l->m.u.sidr_rep;
-	struct rnic_cm_qp mine = { .qpn = r->qpn,
-				   .psn = r->psn,
-				   .responder_resources = r->responder_resources,
-				   .initiator_depth = r->initiator_depth,
-				   .rnr_retry = r->rnr_retry,
-				   .flow_control = r->flow_control,
-				   .srq = r->srq };
+	struct rnic_cm_qp mine = { 0 };
 
 	assert_non_null(a->conn);
 	if (l->m.attr == WIRE_CM_SIDR_REP) {
-		mine = (struct rnic_cm_qp){ .qpn = s->qpn, .qkey = s->qkey };
+		const struct wire_cm_sidr_rep *s = &l->m.u.sidr_rep;
+
+		mine.qpn = s->qpn;
+		mine.qkey = s->qkey;
 		assert_int_equal(rnic_cm_accept(a->conn, &mine, s->priv, sizeof(s->priv), 0), 0);
-		return;
+	} else {
+		const struct wire_cm_rep *r = &l->m.u.rep;
+
+		mine.qpn = r->qpn;
+		mine.psn = r->psn;
+		mine.responder_resources = r->responder_resources;
+		mine.initiator_depth = r->initiator_depth;
+		mine.rnr_retry = r->rnr_retry;
+		mine.flow_control = r->flow_control;
+		mine.srq = r->srq;
+		assert_int_equal(rnic_cm_accept(a->conn, &mine, r->priv, sizeof(r->priv), 0), 0);
 	}
-	assert_int_equal(rnic_cm_accept(a->conn, &mine, r->priv, sizeof(r->priv), 0), 0);
 }
 
 /* The actor says what the capture has next. Answers to a DREQ and to a bad port come by themselves. */
@@ -179,7 +191,10 @@ static void play(const struct talk *t, bool passive)
 
 	learn(&a, t, passive);
 	a.rnd[0] += !a.rnd[0]; /* nothing to learn where it is not told */
-	cfg.guid = passive && listens ? t->line[1].m.u.rep.ca_guid : t->line[0].m.u.req.ca_guid;
+	if (t->line[1].m.attr == WIRE_CM_REP)
+		cfg.guid = passive ? t->line[1].m.u.rep.ca_guid : t->line[0].m.u.req.ca_guid;
+	else if (t->line[0].m.attr == WIRE_CM_REQ)
+		cfg.guid = t->line[0].m.u.req.ca_guid;
 	assert_int_equal(rnic_cm_open(&a.cm, &cfg), 0);
 	assert_true(wire_rdmacm_from_service_id(t->line[0].m.attr == WIRE_CM_SIDR_REQ
 							? t->line[0].m.u.sidr_req.service_id

@@ -4,3 +4,4 @@
 
 gpunet_unit_test(verbs_table verbs_table.c)
 gpunet_unit_test(rdma_stream rdma_stream.c verbs_stub.c)
+gpunet_unit_test(verbs_rnic verbs_rnic.c)

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Queues of events behind a descriptor. The descriptor is an eventfd that is written when an event comes and read when the
+ * queue is found empty.
+ */
+#include "verbs/rnic/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/sys.h"
+
+static void ring(struct verbs_events *e)
+{
+	uint64_t one = 1;
+
+	if (sys.write(e->fd, &one, sizeof(one)) < 0)
+		return; /* at its limit: readable already */
+}
+
+void vevent_put(struct vevent *ev, enum verbs_event_type type, int status, unsigned reason)
+{
+	struct verbs_id *id = ev->id;
+
+	pthread_mutex_lock(&id->v->ev_lock);
+	if (!ev->pending) {
+		ev->pending = true;
+		ev->type = type;
+		ev->status = status;
+		ev->reason = reason;
+		list_add_tail(&id->e->queue, &ev->link);
+		ring(id->e);
+	}
+	pthread_mutex_unlock(&id->v->ev_lock);
+}
+
+static void drop(struct vevent *ev)
+{
+	if (ev->pending)
+		list_del(&ev->link);
+	ev->pending = false;
+}
+
+void vevents_drop(struct verbs_id *id)
+{
+	unsigned i;
+
+	pthread_mutex_lock(&id->v->ev_lock);
+	drop(&id->request_ev);
+	for (i = 0; i < 3; i++)
+		drop(&id->ev[i]);
+	pthread_mutex_unlock(&id->v->ev_lock);
+}
+
+void vevents_device_error(struct verbs_device *d)
+{
+	pthread_mutex_lock(&d->v->ev_lock);
+	if (d->v->async && !d->error_pending) {
+		d->error_pending = true;
+		list_add_tail(&d->v->async->errors, &d->error);
+		ring(d->v->async);
+	}
+	pthread_mutex_unlock(&d->v->ev_lock);
+}
+
+int vevents_open(struct verbs *v, unsigned flags, struct verbs_events **out)
+{
+	struct verbs_events *e = sys.alloc(sizeof(*e));
+	int rc = 0;
+
+	if (!e)
+		return -ENOMEM;
+	e->v = v;
+	list_init(&e->queue);
+	list_init(&e->errors);
+	e->fd = sys.eventfd();
+	if (e->fd < 0)
+		rc = e->fd;
+	pthread_mutex_lock(&v->ev_lock);
+	if (!rc && flags & VERBS_EVENTS_ASYNC && v->async)
+		rc = -EBUSY;
+	if (!rc && flags & VERBS_EVENTS_ASYNC)
+		v->async = e;
+	pthread_mutex_unlock(&v->ev_lock);
+	if (rc) {
+		if (e->fd >= 0)
+			sys.close(e->fd);
+		sys.free(e);
+		return rc;
+	}
+	*out = e;
+	return 0;
+}
+
+void vevents_close(struct verbs_events *e)
+{
+	pthread_mutex_lock(&e->v->ev_lock);
+	if (e->v->async == e)
+		e->v->async = NULL;
+	while (!list_empty(&e->errors)) {
+		struct verbs_device *d = list_entry(e->errors.next, struct verbs_device, error);
+
+		list_del(&d->error);
+		d->error_pending = false;
+	}
+	pthread_mutex_unlock(&e->v->ev_lock);
+	sys.close(e->fd);
+	sys.free(e);
+}
+
+int vevents_fd(struct verbs_events *e)
+{
+	return e->fd;
+}
+
+static void take(struct verbs_events *e, struct verbs_event *out)
+{
+	struct vevent *ev = list_entry(e->queue.next, struct vevent, link);
+
+	drop(ev);
+	*out = (struct verbs_event){ .type = ev->type,
+				     .id = ev->id,
+				     .user = ev->id->user,
+				     .request = ev->request,
+				     .status = ev->status,
+				     .reason = ev->reason,
+				     .param = ev->param };
+}
+
+int vevents_next(struct verbs_events *e, struct verbs_event *out)
+{
+	uint64_t count;
+	int rc = 0;
+
+	pthread_mutex_lock(&e->v->ev_lock);
+	if (!list_empty(&e->queue)) {
+		take(e, out);
+	} else if (!list_empty(&e->errors)) {
+		struct verbs_device *d = list_entry(e->errors.next, struct verbs_device, error);
+
+		list_del(&d->error);
+		d->error_pending = false;
+		*out = (struct verbs_event){ .type = VERBS_EVENT_QP_ERROR, .device = d };
+	} else {
+		rc = sys.read(e->fd, &count, sizeof(count)) == -EBADF ? -EBADF : -EAGAIN;
+	}
+	pthread_mutex_unlock(&e->v->ev_lock);
+	return rc;
+}
+
+static void move(struct vevent *ev, struct verbs_events *to)
+{
+	if (!ev->pending)
+		return;
+	list_del(&ev->link);
+	list_add_tail(&to->queue, &ev->link);
+	ring(to);
+}
+
+int vid_migrate(struct verbs_id *id, struct verbs_events *to, void *user)
+{
+	unsigned i;
+
+	pthread_mutex_lock(&id->v->ev_lock);
+	id->user = user;
+	if (id->e != to) {
+		id->e = to;
+		for (i = 0; i < 3; i++)
+			move(&id->ev[i], to);
+	}
+	pthread_mutex_unlock(&id->v->ev_lock);
+	return 0;
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "verbs/rnic/internal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "rnic/wire_udp.h"
+#include "wire/roce.h"
+
+enum {
+	BUDGET = 256, /* packets of one pass, in and out each */
+	MAX_QP = 16368,
+	HEADERS = 80, /* of IPv6 or IPv4, UDP and RoCE: as rdma_rxe counts */
+	PORTS = 65536,
+};
+
+/* For so long after a poll the thread leaves the device to those who poll. */
+#define BACKOFF_NS UINT64_C(1000000)
+/* A host that ends waits so long for the answers to its DREQs. */
+#define LINGER_NS UINT64_C(100000000)
+
+static pthread_mutex_t hosts_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct list hosts = { &hosts, &hosts };
+
+/* --- progress ----------------------------------------------------------------------------------- */
+
+/* One pass; the time of the next that is needed without news. */
+static uint64_t run(struct vhost *h, uint64_t now)
+{
+	uint64_t next, cm;
+
+	rnic_udp_poll(h->wire, now, BUDGET);
+	rnic_gsi_poll(h->gsi, now);
+	cm = rnic_cm_step(h->cm, now);
+	vid_work(h, now);
+	next = rnic_step(h->r, now, BUDGET);
+	return cm < next ? cm : next;
+}
+
+static void kick(struct vhost *h)
+{
+	uint64_t one = 1;
+
+	if (sys.write(h->kick_fd, &one, sizeof(one)) < 0)
+		return; /* the counter is at its limit: it is readable already */
+}
+
+/* The thread must look at `next` at the latest. While it backs off, whoever polls keeps the time. */
+static void keep_time(struct vhost *h, uint64_t next)
+{
+	if (h->backoff || next >= h->wake_at)
+		return;
+	h->wake_at = next;
+	kick(h);
+}
+
+void vhost_poll(struct vhost *h)
+{
+	h->polled_at = sys.now_ns();
+	keep_time(h, run(h, h->polled_at));
+}
+
+void vhost_flush(struct vhost *h)
+{
+	uint64_t now = sys.now_ns(), next = rnic_step(h->r, now, BUDGET);
+
+	keep_time(h, next > now ? next : now);
+}
+
+void vhost_hand_over(struct vhost *h)
+{
+	h->polled_at = 0;
+	if (!h->backoff)
+		return;
+	h->backoff = false;
+	h->wake_at = 0;
+	kick(h);
+}
+
+/* What the thread does next: the descriptor on which it sleeps, and for how long. */
+static int turn(struct vhost *h, int64_t *timeout)
+{
+	uint64_t now = sys.now_ns(), next;
+
+	h->backoff = now - h->polled_at < BACKOFF_NS;
+	if (h->backoff) {
+		h->wake_at = now + BACKOFF_NS;
+		*timeout = (int64_t)BACKOFF_NS;
+		return h->kick_ep;
+	}
+	next = run(h, now);
+	h->wake_at = next;
+	*timeout = next == UINT64_MAX ? -1 : next > now ? (int64_t)(next - now) : 0;
+	return h->all_ep;
+}
+
+static void *host_main(void *arg)
+{
+	struct vhost *h = arg;
+	struct epoll_event ev[2];
+	int64_t timeout;
+	uint64_t count;
+	int ep, n, i;
+
+	for (;;) {
+		vhost_lock(h);
+		if (h->stop)
+			break;
+		ep = turn(h, &timeout);
+		vhost_unlock(h);
+		n = sys.epoll_wait(ep, ev, 2, timeout);
+		for (i = 0; i < n; i++)
+			if (ev[i].data.fd == h->kick_fd &&
+			    sys.read(h->kick_fd, &count, sizeof(count)) < 0)
+				break; /* somebody else's kick was there first */
+	}
+	vhost_unlock(h);
+	return NULL;
+}
+
+/* --- opening ------------------------------------------------------------------------------------ */
+
+static uint64_t guid_of(const struct vaddr *a)
+{
+	uint64_t v = 0;
+
+	/* Any will do that no other device has; the local bit is that of a made-up one. */
+	if (getrandom(&v, sizeof(v), 0) != (ssize_t)sizeof(v))
+		memcpy(&v, a->gid + 8, sizeof(v));
+	return v | UINT64_C(0x0200000000000000);
+}
+
+static void hear_device(void *ctx, const struct rnic_event *ev)
+{
+	struct vhost *h = ctx;
+	struct list *l;
+
+	if (ev->type != RNIC_EVENT_QP_FATAL && ev->type != RNIC_EVENT_QP_REQ_ERR &&
+	    ev->type != RNIC_EVENT_QP_ACCESS_ERR)
+		return;
+	for (l = h->devices.next; l != &h->devices; l = l->next)
+		vevents_device_error(list_entry(l, struct verbs_device, on));
+}
+
+static int open_device(struct vhost *h, bool quiet)
+{
+	struct rnic_udp_config udp = { .scope_id = h->addr.scope, .quiet = quiet };
+	struct rnic_config dev = { .gids = (const uint8_t(*)[16])h->addr.gid,
+				   .ngids = 1,
+				   .max_qp = MAX_QP,
+				   .event = hear_device,
+				   .ctx = h };
+	struct rnic_cm_config cm = {
+		.guid = guid_of(&h->addr), .max_mtu = h->mtu_code, .event = vid_hear, .ctx = h
+	};
+	int rc;
+
+	memcpy(udp.gid, h->addr.gid, 16);
+	rc = rnic_udp_create(&udp, &h->wire);
+	if (!rc)
+		rc = rnic_open(&h->r, &dev, h->wire);
+	if (rc)
+		return rc;
+	rnic_udp_attach(h->wire, h->r);
+	rc = rnic_gsi_open(h->r, &cm, &h->gsi);
+	if (!rc)
+		h->cm = rnic_gsi_cm(h->gsi);
+	return rc;
+}
+
+static int watch(int ep, int fd)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data = { .fd = fd } };
+
+	return sys.epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev);
+}
+
+static int open_waiting(struct vhost *h)
+{
+	int rc;
+
+	if ((rc = h->kick_fd = sys.eventfd()) < 0 || (rc = h->all_ep = sys.epoll_create()) < 0 ||
+	    (rc = h->kick_ep = sys.epoll_create()) < 0)
+		return rc;
+	if ((rc = watch(h->kick_ep, h->kick_fd)) || (rc = watch(h->all_ep, h->kick_fd)) ||
+	    (rc = watch(h->all_ep, rnic_udp_fd(h->wire))))
+		return rc;
+	rc = -pthread_create(&h->thread, NULL, host_main, h);
+	h->running = !rc;
+	return rc;
+}
+
+static void close_fd(int fd)
+{
+	if (fd >= 0)
+		sys.close(fd);
+}
+
+static void host_free(struct vhost *h)
+{
+	if (h->running) {
+		vhost_lock(h);
+		h->stop = true;
+		kick(h);
+		vhost_unlock(h);
+		pthread_join(h->thread, NULL);
+	}
+	close_fd(h->all_ep);
+	close_fd(h->kick_ep);
+	close_fd(h->kick_fd);
+	if (h->gsi)
+		rnic_gsi_close(h->gsi);
+	if (h->r)
+		rnic_close(h->r);
+	if (h->wire)
+		rnic_udp_destroy(h->wire);
+	pthread_mutex_destroy(&h->lock);
+	sys.free(h->ports);
+	sys.free(h);
+}
+
+static int host_open(const struct vaddr *a, bool quiet, struct vhost **out)
+{
+	struct vhost *h = sys.alloc(sizeof(*h));
+	int rc = -ENOMEM;
+
+	if (!h)
+		return rc;
+	h->refs = 1;
+	h->addr = *a;
+	h->mtu_code = wire_mtu_code(a->mtu > HEADERS ? a->mtu - HEADERS : 0);
+	h->all_ep = h->kick_ep = h->kick_fd = -1;
+	list_init(&h->todo);
+	list_init(&h->waiting);
+	list_init(&h->devices);
+	pthread_mutex_init(&h->lock, NULL);
+	h->ports = sys.alloc(PORTS * sizeof(*h->ports));
+	if (h->ports && h->mtu_code)
+		rc = open_device(h, quiet);
+	else if (h->ports)
+		rc = log_error(-EMSGSIZE, "rnic: the MTU of %s, %u, is too small", a->dev, a->mtu);
+	if (!rc)
+		rc = open_waiting(h);
+	if (rc) {
+		host_free(h);
+		return rc;
+	}
+	*out = h;
+	return 0;
+}
+
+int vhost_get(const struct vaddr *a, bool quiet, struct vhost **out)
+{
+	struct list *l;
+	int rc = 0;
+
+	pthread_mutex_lock(&hosts_lock);
+	for (l = hosts.next; l != &hosts; l = l->next) {
+		struct vhost *h = list_entry(l, struct vhost, link);
+
+		if (memcmp(h->addr.gid, a->gid, 16) == 0 && h->addr.scope == a->scope)
+			break;
+	}
+	if (l != &hosts) {
+		*out = list_entry(l, struct vhost, link);
+		(*out)->refs++;
+	} else {
+		rc = host_open(a, quiet, out);
+		if (!rc)
+			list_add_tail(&hosts, &(*out)->link);
+	}
+	pthread_mutex_unlock(&hosts_lock);
+	return rc;
+}
+
+/* Peers are told that connections are over; a word that is lost is repeated, for a while. */
+static void linger(struct vhost *h)
+{
+	uint64_t until = sys.now_ns() + LINGER_NS, now;
+	struct epoll_event ev[2];
+	bool ending;
+
+	do {
+		now = sys.now_ns();
+		vhost_lock(h);
+		h->polled_at = now; /* the thread keeps out of it */
+		run(h, now);
+		ending = rnic_cm_ending(h->cm);
+		vhost_unlock(h);
+		if (ending)
+			sys.epoll_wait(h->all_ep, ev, 2, 1000000);
+	} while (ending && now < until);
+}
+
+void vhost_put(struct vhost *h)
+{
+	pthread_mutex_lock(&hosts_lock);
+	if (--h->refs == 0) {
+		list_del(&h->link);
+		linger(h);
+		host_free(h);
+	}
+	pthread_mutex_unlock(&hosts_lock);
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The provider `rnic`: the software RNIC behind the table of verbs.
+ *
+ *	provider.c	opening, devices, memory, the table
+ *	host.c		a software RNIC on one address of the machine, and what makes it progress
+ *	addr.c		addresses: of the machine, and from where to reach a peer
+ *	id.c		listeners and connections
+ *	events.c	queues of events
+ *	data.c		completion queues, queue pairs, posting
+ *
+ * One host (struct vhost) for each local address that is in use, for all networks of the process. Its lock protects the
+ * device, which knows no threads, and all objects on it.
+ *
+ * Progress: whoever polls a CQ and finds nothing runs the device, so that a thread that spins has no other thread between
+ * it and the network. While nobody polls, the host's own thread does, asleep in epoll until packets come or a timer is due;
+ * arming a CQ gives the device back to it at once. Posting runs the device, too: packets leave before the call returns.
+ *
+ * Order of locks: hosts (host.c), a host's, a provider's, then its events'.
+ */
+#ifndef GPUNET_VERBS_RNIC_INTERNAL_H
+#define GPUNET_VERBS_RNIC_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "rnic/cm.h"
+#include "rnic/cm_gsi.h"
+#include "rnic/rnic.h"
+#include "verbs/verbs.h"
+
+enum { VRNIC_ADDRESSES = 32 };
+
+struct vaddr {
+	uint8_t gid[16];
+	uint32_t scope;
+	unsigned mtu; /* of its interface */
+	bool up;
+	char dev[16];
+};
+
+struct vhost {
+	struct list link;
+	unsigned refs; /* with the link, under the lock of hosts */
+	struct vaddr addr;
+	unsigned mtu_code;
+
+	pthread_mutex_t lock; /* all that follows */
+	pthread_t thread;
+	bool running, stop;
+	int all_ep, kick_ep, kick_fd;
+	struct rnic_wire *wire;
+	struct rnic *r;
+	struct rnic_gsi *gsi;
+	struct rnic_cm *cm;
+	uint64_t polled_at;  /* somebody polled and ran the device */
+	uint64_t wake_at;    /* the thread looks again then, whatever happens */
+	bool backoff;        /* it leaves packets to those who poll */
+	struct list todo;    /* ids whose peer has answered */
+	struct list waiting; /* ids that wait for an RTU */
+	struct list devices; /* of the providers */
+	uint16_t *ports;     /* ids bound to each port */
+};
+
+struct verbs {
+	pthread_mutex_t lock;
+	struct list devices;
+	pthread_mutex_t ev_lock; /* of all queues of events: an id moves between them */
+	struct verbs_events *async;
+};
+
+struct verbs_device {
+	struct list link; /* in the provider's list */
+	struct list on;   /* in the host's list */
+	struct verbs *v;
+	struct vhost *host;
+	struct rnic_pd *pd;
+	bool error_pending;
+	struct list error; /* in the queue of asynchronous events, while pending */
+};
+
+/* An event on its way. Each lies in what it is about, so that none is lost for lack of memory. */
+struct vevent {
+	struct list link;
+	struct verbs_id *id; /* NULL: asynchronous */
+	struct verbs_id *request;
+	enum verbs_event_type type;
+	int status;
+	unsigned reason;
+	bool pending;
+	struct verbs_conn_param param;
+};
+
+struct verbs_events {
+	struct verbs *v;
+	int fd;
+	struct list queue;
+	struct list errors; /* devices of which a queue pair failed */
+};
+
+/* One address on which an id listens. */
+struct vlisten {
+	struct verbs_id *id;
+	struct verbs_device *dev;
+	struct rnic_cm_listener *l;
+};
+
+struct verbs_id {
+	struct verbs_events *e; /* under ev_lock, as are the events */
+	void *user;
+	struct vevent request_ev; /* that it came */
+	struct vevent ev[3];      /* resolved; connected or not; disconnected */
+	struct verbs *v;
+	struct sockaddr_storage local, peer;
+	socklen_t local_len, peer_len;
+	uint16_t port; /* bound to */
+	bool bound, reuse, afonly, any;
+	struct vlisten on[VRNIC_ADDRESSES]; /* where it is bound */
+	unsigned non;
+	struct verbs_device *dev;
+	struct rnic_cm_conn *conn;
+	bool passive;
+	struct verbs_qp *qp;
+	struct verbs_conn_param param;
+	uint32_t my_psn;
+	struct rnic_cm_qp theirs; /* as told */
+	struct verbs_conn_param told;
+	struct list todo; /* in the host's todo or waiting */
+};
+
+struct verbs_comp {
+	int fd;
+	atomic_bool signaled;
+};
+
+struct verbs_cq {
+	struct vhost *host;
+	struct rnic_cq *cq;
+	struct verbs_comp *comp;
+};
+
+struct verbs_qp {
+	struct vhost *host;
+	struct rnic_qp *qp;
+	struct verbs_id *id;
+};
+
+/* --- addr.c ------------------------------------------------------------------------------------- */
+
+/* The machine's addresses, of interfaces that are up: at most `max`; how many, or a negative errno. */
+int vaddr_list(struct vaddr *a, unsigned max);
+/* One of them. -EADDRNOTAVAIL. Any of 127.0.0.0/8 is one. */
+int vaddr_find(const uint8_t gid[16], uint32_t scope, struct vaddr *out);
+/* The address from which the machine reaches a peer. */
+int vaddr_toward(const struct sockaddr *to, socklen_t n, struct vaddr *out);
+int vaddr_from_sockaddr(const struct sockaddr *a, socklen_t n, uint8_t gid[16], uint32_t *scope,
+			uint16_t *port, bool *any);
+socklen_t vaddr_to_sockaddr(const uint8_t gid[16], uint32_t scope, uint16_t port, int family,
+			    struct sockaddr_storage *out);
+bool vaddr_is_local(const uint8_t gid[16]);
+
+/* --- host.c ------------------------------------------------------------------------------------- */
+
+/* The host of an address, opened if need be. `quiet`: a port that is taken is not logged. */
+int vhost_get(const struct vaddr *a, bool quiet, struct vhost **out);
+void vhost_put(struct vhost *h);
+static inline void vhost_lock(struct vhost *h)
+{
+	pthread_mutex_lock(&h->lock);
+}
+static inline void vhost_unlock(struct vhost *h)
+{
+	pthread_mutex_unlock(&h->lock);
+}
+/* With the lock. Runs the device, for somebody who polls. */
+void vhost_poll(struct vhost *h);
+/* With the lock. Sends what was posted, and sees that the thread keeps the time. */
+void vhost_flush(struct vhost *h);
+/* With the lock. Nobody polls any more. */
+void vhost_hand_over(struct vhost *h);
+
+/* --- events.c ----------------------------------------------------------------------------------- */
+
+/* Puts an event of an id into its queue; one that is there already stays as it is. */
+void vevent_put(struct vevent *ev, enum verbs_event_type type, int status, unsigned reason);
+/* Takes an id's events out of its queue. */
+void vevents_drop(struct verbs_id *id);
+void vevents_device_error(struct verbs_device *d);
+int vevents_open(struct verbs *v, unsigned flags, struct verbs_events **out);
+void vevents_close(struct verbs_events *e);
+int vevents_fd(struct verbs_events *e);
+int vevents_next(struct verbs_events *e, struct verbs_event *out);
+int vid_migrate(struct verbs_id *id, struct verbs_events *to, void *user);
+
+/* --- id.c --------------------------------------------------------------------------------------- */
+
+enum { VID_RESOLVED, VID_ANSWER, VID_END }; /* of id->ev */
+
+/* The CM has something to tell; with the host's lock, from within the CM. */
+int vid_hear(void *ctx, const struct rnic_cm_event *ev);
+/* With the host's lock: what vid_hear() could not do. */
+void vid_work(struct vhost *h, uint64_t now);
+int vid_create(struct verbs_events *e, void *user, struct verbs_id **out);
+void vid_destroy(struct verbs_id *id);
+int vid_option(struct verbs_id *id, enum verbs_id_option option, int value);
+struct verbs_device *vid_device(struct verbs_id *id);
+int vid_name(struct verbs_id *id, int peer, struct sockaddr *a, socklen_t *n);
+int vid_bind(struct verbs_id *id, const struct sockaddr *a, socklen_t n);
+int vid_listen(struct verbs_id *id, int backlog);
+int vid_resolve(struct verbs_id *id, const struct sockaddr *a, socklen_t n, unsigned timeout_ms);
+int vid_connect(struct verbs_id *id, const struct verbs_conn_param *p);
+int vid_accept(struct verbs_id *id, const struct verbs_conn_param *p);
+int vid_reject(struct verbs_id *id, const void *private_data, uint8_t n);
+int vid_disconnect(struct verbs_id *id);
+
+/* --- provider.c --------------------------------------------------------------------------------- */
+
+/* The provider's device on an address. It stays until the provider is closed. */
+int vdevice_get(struct verbs *v, const struct vaddr *a, bool quiet, struct verbs_device **out);
+
+/* --- data.c ------------------------------------------------------------------------------------- */
+
+int vcomp_open(struct verbs_device *d, struct verbs_comp **out);
+void vcomp_close(struct verbs_comp *c);
+int vcomp_fd(struct verbs_comp *c);
+void vcomp_drain(struct verbs_comp *c);
+int vcq_create(struct verbs_device *d, unsigned entries, struct verbs_comp *c,
+	       struct verbs_cq **out);
+void vcq_destroy(struct verbs_cq *cq);
+int vcq_poll(struct verbs_cq *cq, struct verbs_wc *wc, int n);
+int vcq_arm(struct verbs_cq *cq);
+int vqp_create(struct verbs_id *id, struct verbs_qp_init *init, struct verbs_qp **out);
+void vqp_destroy(struct verbs_qp *qp);
+int vqp_post_send(struct verbs_qp *qp, const struct verbs_send_wr *wr, int n);
+int vqp_post_recv(struct verbs_qp *qp, const struct verbs_recv_wr *wr, int n);
+/* With the host's lock. To RTS, for the peer of its id. */
+int vqp_connect(struct verbs_qp *qp, uint64_t now);
+/* With the host's lock. */
+void vqp_fail(struct verbs_qp *qp, uint64_t now);
+
+#endif

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "verbs/rnic/internal.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "wire/frame.h"
+#include "wire/roce.h"
+
+enum { HEADERS = 80, MAX_WR = 32768, MAX_CQE = 1 << 22, MAX_MR = 65536, MAX_QP = 16368 };
+
+static int rnic_prov_open(struct verbs **out, char *why, size_t why_size)
+{
+	struct vaddr a[1];
+	struct verbs *v;
+	int n = vaddr_list(a, 1);
+
+	if (n <= 0) {
+		snprintf(why, why_size, "no network interface is up");
+		return n < 0 ? n : -ENODEV;
+	}
+	v = sys.alloc(sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	pthread_mutex_init(&v->lock, NULL);
+	pthread_mutex_init(&v->ev_lock, NULL);
+	list_init(&v->devices);
+	*out = v;
+	return 0;
+}
+
+static void rnic_prov_close(struct verbs *v)
+{
+	while (!list_empty(&v->devices)) {
+		struct verbs_device *d = list_entry(v->devices.next, struct verbs_device, link);
+
+		list_del(&d->link);
+		vhost_lock(d->host);
+		list_del(&d->on);
+		rnic_pd_destroy(d->pd);
+		vhost_unlock(d->host);
+		vhost_put(d->host);
+		sys.free(d);
+	}
+	pthread_mutex_destroy(&v->ev_lock);
+	pthread_mutex_destroy(&v->lock);
+	sys.free(v);
+}
+
+/* --- devices ------------------------------------------------------------------------------------ */
+
+static struct verbs_device *device_find(struct verbs *v, const struct vaddr *a)
+{
+	struct list *l;
+
+	for (l = v->devices.next; l != &v->devices; l = l->next) {
+		struct verbs_device *d = list_entry(l, struct verbs_device, link);
+
+		if (memcmp(d->host->addr.gid, a->gid, 16) == 0 && d->host->addr.scope == a->scope)
+			return d;
+	}
+	return NULL;
+}
+
+static int device_new(struct verbs *v, const struct vaddr *a, bool quiet, struct verbs_device **out)
+{
+	struct verbs_device *d = sys.alloc(sizeof(*d));
+	int rc;
+
+	if (!d)
+		return -ENOMEM;
+	d->v = v;
+	list_init(&d->error);
+	rc = vhost_get(a, quiet, &d->host);
+	if (rc) {
+		sys.free(d);
+		return rc;
+	}
+	vhost_lock(d->host);
+	rc = rnic_pd_create(d->host->r, &d->pd);
+	if (!rc)
+		list_add_tail(&d->host->devices, &d->on);
+	vhost_unlock(d->host);
+	if (rc) {
+		vhost_put(d->host);
+		sys.free(d);
+		return rc;
+	}
+	list_add_tail(&v->devices, &d->link);
+	*out = d;
+	return 0;
+}
+
+int vdevice_get(struct verbs *v, const struct vaddr *a, bool quiet, struct verbs_device **out)
+{
+	struct verbs_device *d;
+	int rc = 0;
+
+	pthread_mutex_lock(&v->lock);
+	d = device_find(v, a);
+	if (d)
+		*out = d;
+	else
+		rc = device_new(v, a, quiet, out);
+	pthread_mutex_unlock(&v->lock);
+	return rc;
+}
+
+static void describe(const struct vaddr *a, struct verbs_device_info *d)
+{
+	char text[INET6_ADDRSTRLEN] = "";
+	bool v4 = wire_gid_is_v4(a->gid);
+	unsigned room = a->mtu > HEADERS ? a->mtu - HEADERS : 0;
+
+	inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? a->gid + 12 : a->gid, text, sizeof(text));
+	*d = (struct verbs_device_info){ .port = a->up ? VERBS_PORT_ACTIVE : VERBS_PORT_DOWN,
+					 .mtu = wire_mtu_bytes(wire_mtu_code(room)),
+					 .max_qp = MAX_QP,
+					 .max_cq = MAX_QP * 2,
+					 .max_mr = MAX_MR,
+					 .max_cqe = MAX_CQE,
+					 .max_wr = MAX_WR,
+					 .max_sge = 32,
+					 .flags = VERBS_DEVICE_SOFTWARE };
+	snprintf(d->name, sizeof(d->name), "rnic:%s", text);
+	snprintf(d->detail, sizeof(d->detail),
+		 "software RNIC, RoCEv2 over UDP, interface %s, MTU %u", a->dev, a->mtu);
+}
+
+static int rnic_prov_devices(struct verbs *v,
+			     int (*fn)(const struct verbs_device_info *d, void *arg), void *arg)
+{
+	struct vaddr a[VRNIC_ADDRESSES];
+	struct verbs_device_info d;
+	int n = vaddr_list(a, VRNIC_ADDRESSES), i, rc = 0;
+
+	for (i = 0; i < n && !rc; i++) {
+		describe(&a[i], &d);
+		rc = fn(&d, arg);
+	}
+	return n < 0 ? n : rc;
+}
+
+static int rnic_prov_device_info(struct verbs_device *d, struct verbs_device_info *out)
+{
+	struct vaddr now;
+
+	/* The interface may have lost its address or its cable meanwhile. */
+	if (vaddr_find(d->host->addr.gid, d->host->addr.scope, &now)) {
+		now = d->host->addr;
+		now.up = false;
+	}
+	describe(&now, out);
+	return 0;
+}
+
+/* --- memory ------------------------------------------------------------------------------------- */
+
+struct vmr {
+	struct verbs_mr mr;
+	struct vhost *host;
+	struct rnic_mr *rnic;
+};
+
+/* Whether the CPU can load from there: GPU memory that it cannot map must not come this far. */
+static bool readable(const uint8_t *p)
+{
+	uint8_t byte;
+	struct iovec to = { &byte, 1 }, from = { (void *)(uintptr_t)p, 1 };
+
+	return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1 || errno != EFAULT;
+}
+
+static int rnic_prov_reg(struct verbs_device *d, const struct verbs_mem *m, unsigned access,
+			 struct verbs_mr **out)
+{
+	const uint8_t *p = m->addr;
+	struct vmr *mr;
+	int rc;
+
+	if (m->fd >= 0)
+		return -EOPNOTSUPP;
+	if (!m->length || (uintptr_t)p + m->length < (uintptr_t)p)
+		return -EINVAL;
+	if (!readable(p) || !readable(p + m->length - 1))
+		return -EOPNOTSUPP;
+	mr = sys.alloc(sizeof(*mr));
+	if (!mr)
+		return -ENOMEM;
+	mr->host = d->host;
+	vhost_lock(d->host);
+	rc = rnic_mr_create(d->pd, m->addr, m->length, m->iova, access, &mr->rnic);
+	vhost_unlock(d->host);
+	if (rc) {
+		sys.free(mr);
+		return rc;
+	}
+	mr->mr = (struct verbs_mr){ rnic_mr_lkey(mr->rnic), rnic_mr_rkey(mr->rnic), NULL };
+	*out = &mr->mr;
+	return 0;
+}
+
+static void rnic_prov_dereg(struct verbs_mr *mr)
+{
+	struct vmr *m = (struct vmr *)mr;
+
+	vhost_lock(m->host);
+	rnic_mr_destroy(m->rnic);
+	vhost_unlock(m->host);
+	sys.free(m);
+}
+
+/* The send side's memory would have to be the caller's from the beginning. */
+static int rnic_prov_export(struct verbs_qp *qp, struct verbs_queue_export *out)
+{
+	return -EOPNOTSUPP;
+}
+
+const struct verbs_ops verbs_rnic = {
+	.name = "rnic",
+	.open = rnic_prov_open,
+	.close = rnic_prov_close,
+	.devices = rnic_prov_devices,
+	.events_open = vevents_open,
+	.events_close = vevents_close,
+	.events_fd = vevents_fd,
+	.event_next = vevents_next,
+	.id_create = vid_create,
+	.id_destroy = vid_destroy,
+	.id_migrate = vid_migrate,
+	.id_option = vid_option,
+	.id_device = vid_device,
+	.id_name = vid_name,
+	.bind = vid_bind,
+	.listen = vid_listen,
+	.resolve = vid_resolve,
+	.connect = vid_connect,
+	.accept = vid_accept,
+	.reject = vid_reject,
+	.disconnect = vid_disconnect,
+	.device_info = rnic_prov_device_info,
+	.comp_open = vcomp_open,
+	.comp_close = vcomp_close,
+	.comp_fd = vcomp_fd,
+	.comp_drain = vcomp_drain,
+	.cq_create = vcq_create,
+	.cq_destroy = vcq_destroy,
+	.poll = vcq_poll,
+	.arm = vcq_arm,
+	.qp_create = vqp_create,
+	.qp_destroy = vqp_destroy,
+	.post_send = vqp_post_send,
+	.post_recv = vqp_post_recv,
+	.reg = rnic_prov_reg,
+	.dereg = rnic_prov_dereg,
+	.export_queue = rnic_prov_export,
+};

@@ -1,0 +1,632 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The provider `rnic` behind the table of verbs, over the loopback interface: in one process (two networks on an address
+ * each, or on one), and between two processes. Waiting is done by the descriptors, unless a test says otherwise.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "verbs/verbs.h"
+
+static const struct verbs_ops *const ops = &verbs_rnic;
+
+enum { MEM = 1 << 20, DEPTH = 64 };
+
+/* One end: a network with a connection. */
+struct end {
+	struct verbs *v;
+	struct verbs_events *e;
+	struct verbs_id *id;
+	struct verbs_device *d;
+	struct verbs_comp *comp;
+	struct verbs_cq *cq;
+	struct verbs_qp *qp;
+	struct verbs_mr *mr;
+	uint8_t *mem;
+};
+
+static struct sockaddr_in at(const char *host, uint16_t port)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port) };
+
+	assert_int_equal(inet_pton(AF_INET, host, &a.sin_addr), 1);
+	return a;
+}
+
+static void end_open(struct end *e)
+{
+	char why[256];
+
+	memset(e, 0, sizeof(*e));
+	assert_int_equal(ops->open(&e->v, why, sizeof(why)), 0);
+	assert_int_equal(ops->events_open(e->v, 0, &e->e), 0);
+}
+
+/* The next event, which must come within 10 s and be of this type. */
+static struct verbs_event next_event(struct end *e, enum verbs_event_type type)
+{
+	struct verbs_event ev;
+	struct pollfd p = { .fd = ops->events_fd(e->e), .events = POLLIN };
+	int rc, tries;
+
+	for (tries = 0; tries < 100; tries++) {
+		rc = ops->event_next(e->e, &ev);
+		if (rc == 0)
+			break;
+		assert_int_equal(rc, -EAGAIN);
+		poll(&p, 1, 100);
+	}
+	assert_int_equal(rc, 0);
+	assert_int_equal(ev.type, type);
+	return ev;
+}
+
+static void no_event(struct end *e)
+{
+	struct verbs_event ev;
+
+	assert_int_equal(ops->event_next(e->e, &ev), -EAGAIN);
+}
+
+/* CQ, queue pair and memory for an id whose device is known. */
+static void end_equip(struct end *e)
+{
+	struct verbs_qp_init init = { .max_send_wr = DEPTH,
+				      .max_recv_wr = DEPTH,
+				      .max_send_sge = 2,
+				      .max_recv_sge = 2,
+				      .max_inline = 64 };
+	struct verbs_mem m = { .fd = -1, .length = MEM };
+
+	e->d = ops->id_device(e->id);
+	assert_non_null(e->d);
+	assert_int_equal(ops->comp_open(e->d, &e->comp), 0);
+	assert_int_equal(ops->cq_create(e->d, 4 * DEPTH, e->comp, &e->cq), 0);
+	init.send_cq = init.recv_cq = e->cq;
+	assert_int_equal(ops->qp_create(e->id, &init, &e->qp), 0);
+	assert_int_equal(init.max_inline, 64);
+	e->mem = calloc(1, MEM);
+	m.addr = e->mem;
+	m.iova = (uintptr_t)e->mem;
+	assert_int_equal(ops->reg(e->d, &m,
+				  VERBS_ACCESS_LOCAL_WRITE | VERBS_ACCESS_REMOTE_WRITE |
+					  VERBS_ACCESS_REMOTE_READ,
+				  &e->mr),
+			 0);
+}
+
+static void end_close(struct end *e)
+{
+	if (e->qp)
+		ops->qp_destroy(e->qp);
+	if (e->mr)
+		ops->dereg(e->mr);
+	free(e->mem);
+	if (e->cq)
+		ops->cq_destroy(e->cq);
+	if (e->comp)
+		ops->comp_close(e->comp);
+	if (e->id)
+		ops->id_destroy(e->id);
+	ops->events_close(e->e);
+	ops->close(e->v);
+}
+
+static struct verbs_id *listener(struct end *e, const char *host, uint16_t port)
+{
+	struct sockaddr_in a = at(host, port);
+	struct verbs_id *l = NULL;
+
+	assert_int_equal(ops->id_create(e->e, e, &l), 0);
+	assert_int_equal(ops->bind(l, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(ops->listen(l, 16), 0);
+	return l;
+}
+
+static const struct verbs_conn_param usual = { .retry = 7,
+					       .rnr_retry = 7,
+					       .ack_timeout = 15,
+					       .min_rnr_timer = 12,
+					       .responder_resources = 4,
+					       .initiator_depth = 4 };
+
+static struct verbs_conn_param say(const char *text)
+{
+	struct verbs_conn_param p = usual;
+
+	p.private_len = (uint8_t)strlen(text);
+	memcpy(p.private_data, text, p.private_len);
+	return p;
+}
+
+static void begin(struct end *e, const char *host, uint16_t port)
+{
+	struct verbs_conn_param p = say("hello");
+	struct sockaddr_in a = at(host, port);
+
+	assert_int_equal(ops->id_create(e->e, e, &e->id), 0);
+	assert_null(ops->id_device(e->id));
+	assert_int_equal(ops->resolve(e->id, (struct sockaddr *)&a, sizeof(a), 1000), 0);
+	assert_ptr_equal(next_event(e, VERBS_EVENT_RESOLVED).id, e->id);
+	end_equip(e);
+	assert_int_equal(ops->connect(e->id, &p), 0);
+}
+
+static void take(struct end *e)
+{
+	struct verbs_conn_param p = say("welcome");
+	struct verbs_event ev = next_event(e, VERBS_EVENT_CONNECT_REQUEST);
+
+	e->id = ev.request;
+	assert_ptr_equal(ev.user, e);
+	assert_memory_equal(ev.param.private_data, "hello", 6);
+	assert_int_equal(ev.param.responder_resources, 4);
+	end_equip(e);
+	assert_int_equal(ops->accept(e->id, &p), 0);
+}
+
+static void joined(struct end *a, struct end *b)
+{
+	struct verbs_event ev = next_event(a, VERBS_EVENT_ESTABLISHED);
+
+	assert_memory_equal(ev.param.private_data, "welcome", 8);
+	assert_ptr_equal(ev.user, a);
+	assert_ptr_equal(next_event(b, VERBS_EVENT_ESTABLISHED).id, b->id);
+}
+
+/* The next completion, awaited by the descriptor or by polling. */
+static struct verbs_wc completion(struct end *e, bool spin)
+{
+	struct pollfd p = { .fd = ops->comp_fd(e->comp), .events = POLLIN };
+	uint64_t end = sys.now_ns() + UINT64_C(10000000000);
+	struct verbs_wc wc;
+
+	while (ops->poll(e->cq, &wc, 1) == 0) {
+		assert_true(sys.now_ns() < end);
+		if (spin)
+			continue;
+		assert_int_equal(ops->arm(e->cq), 0);
+		if (ops->poll(e->cq, &wc, 1) == 1)
+			break;
+		poll(&p, 1, 1000);
+		ops->comp_drain(e->comp);
+	}
+	return wc;
+}
+
+static void send_from(struct end *e, struct end *to, enum verbs_wr_opcode op, size_t off,
+		      uint32_t len, uint64_t id)
+{
+	struct verbs_sge sge = { (uintptr_t)e->mem + off, len, e->mr->lkey };
+	struct verbs_send_wr wr = { .wr_id = id,
+				    .opcode = op,
+				    .flags = VERBS_SEND_SIGNALED,
+				    .sge = &sge,
+				    .nsge = 1,
+				    .imm = 0x1234,
+				    .raddr = (uintptr_t)to->mem + off,
+				    .rkey = to->mr->rkey };
+
+	assert_int_equal(ops->post_send(e->qp, &wr, 1), 1);
+}
+
+static void exchange(struct end *a, struct end *b, bool spin)
+{
+	struct verbs_recv_wr recv = { .wr_id = 9 };
+	struct verbs_wc wc;
+	size_t i;
+
+	for (i = 0; i < 300000; i++)
+		a->mem[i] = (uint8_t)(i * 31 >> 3);
+	assert_int_equal(ops->post_recv(b->qp, &recv, 1), 1);
+	send_from(a, b, VERBS_WR_WRITE_IMM, 0, 300000, 5);
+	wc = completion(b, spin);
+	assert_int_equal(wc.status, VERBS_WC_SUCCESS);
+	assert_int_equal(wc.wr_id, 9);
+	assert_int_equal(wc.opcode, VERBS_WC_RECV_WRITE_IMM);
+	assert_int_equal(wc.byte_len, 300000);
+	assert_int_equal(wc.imm, 0x1234);
+	assert_true(wc.flags & VERBS_WC_WITH_IMM);
+	assert_memory_equal(a->mem, b->mem, 300000);
+	wc = completion(a, spin);
+	assert_int_equal(wc.status, VERBS_WC_SUCCESS);
+	assert_int_equal(wc.wr_id, 5);
+	memset(b->mem, 0x77, 5000);
+	send_from(a, b, VERBS_WR_READ, 0, 5000, 6);
+	wc = completion(a, spin);
+	assert_int_equal(wc.status, VERBS_WC_SUCCESS);
+	assert_memory_equal(a->mem, b->mem, 5000);
+}
+
+/* --- tests -------------------------------------------------------------------------------------- */
+
+static void transfer(const char *host, bool spin)
+{
+	struct end a, b;
+	struct verbs_id *l;
+	struct sockaddr_in name, peer;
+	socklen_t n = sizeof(name);
+	struct verbs_wc wc;
+
+	end_open(&a);
+	end_open(&b);
+	l = listener(&b, host, 7471);
+	begin(&a, host, 7471);
+	take(&b);
+	joined(&a, &b);
+	assert_int_equal(ops->id_name(a.id, 1, (struct sockaddr *)&peer, &n), 0);
+	assert_int_equal(ntohs(peer.sin_port), 7471);
+	n = sizeof(peer);
+	assert_int_equal(ops->id_name(b.id, 1, (struct sockaddr *)&peer, &n), 0);
+	n = sizeof(name);
+	assert_int_equal(ops->id_name(a.id, 0, (struct sockaddr *)&name, &n), 0);
+	assert_memory_equal(&name, &peer, sizeof(name));
+	exchange(&a, &b, spin);
+	exchange(&b, &a, spin);
+
+	assert_int_equal(ops->disconnect(a.id), 0);
+	assert_int_equal(ops->disconnect(a.id), 0);
+	next_event(&b, VERBS_EVENT_DISCONNECTED);
+	next_event(&a, VERBS_EVENT_DISCONNECTED);
+	/* Both queue pairs are in error: what is posted is flushed. */
+	send_from(&b, &a, VERBS_WR_WRITE, 0, 8, 77);
+	wc = completion(&b, spin);
+	assert_int_equal(wc.status, VERBS_WC_WR_FLUSH_ERR);
+	assert_int_equal(wc.wr_id, 77);
+	no_event(&a);
+	no_event(&b);
+	end_close(&a);
+	ops->id_destroy(l);
+	end_close(&b);
+}
+
+static void two_networks_sleeping(void **state)
+{
+	(void)state;
+	transfer("127.0.0.9", false);
+}
+
+static void two_networks_spinning(void **state)
+{
+	(void)state;
+	transfer("127.0.0.9", true);
+}
+
+static void connections_are_refused(void **state)
+{
+	struct end a, b;
+	struct verbs_event ev;
+	struct verbs_id *l;
+
+	(void)state;
+	end_open(&a);
+	end_open(&b);
+	l = listener(&b, "127.0.0.9", 7471);
+	begin(&a, "127.0.0.9", 7472);
+	ev = next_event(&a, VERBS_EVENT_REJECTED);
+	assert_int_equal(ev.status, -ECONNREFUSED);
+	assert_int_equal(ev.reason, 8);
+	end_close(&a);
+	end_open(&a);
+	begin(&a, "127.0.0.9", 7471);
+	ev = next_event(&b, VERBS_EVENT_CONNECT_REQUEST);
+	assert_int_equal(ops->reject(ev.request, "no", 2), 0);
+	ops->id_destroy(ev.request);
+	ev = next_event(&a, VERBS_EVENT_REJECTED);
+	assert_int_equal(ev.status, -ECONNREFUSED);
+	assert_int_equal(ev.reason, 28);
+	assert_memory_equal(ev.param.private_data, "no", 3);
+	end_close(&a);
+	/* A listener that goes away with a request that nobody took. */
+	end_open(&a);
+	begin(&a, "127.0.0.9", 7471);
+	usleep(50000);
+	ops->id_destroy(l);
+	ev = next_event(&a, VERBS_EVENT_REJECTED);
+	assert_int_equal(ev.status, -ECONNREFUSED);
+	no_event(&b);
+	end_close(&a);
+	end_close(&b);
+}
+
+static void ports_belong_to_one(void **state)
+{
+	struct sockaddr_in a = at("127.0.0.9", 7471), any = at("127.0.0.9", 0);
+	struct verbs_id *id, *l;
+	socklen_t n = sizeof(any);
+	struct end e;
+
+	(void)state;
+	end_open(&e);
+	l = listener(&e, "127.0.0.9", 7471);
+	assert_int_equal(ops->id_create(e.e, NULL, &id), 0);
+	assert_int_equal(ops->bind(id, (struct sockaddr *)&a, sizeof(a)), -EADDRINUSE);
+	assert_int_equal(ops->id_option(id, VERBS_ID_REUSEADDR, 1), 0);
+	assert_int_equal(ops->bind(id, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(ops->listen(id, 1), -EADDRINUSE);
+	ops->id_destroy(l);
+	assert_int_equal(ops->listen(id, 1), 0);
+	ops->id_destroy(id);
+	assert_int_equal(ops->id_create(e.e, NULL, &id), 0);
+	assert_int_equal(ops->bind(id, (struct sockaddr *)&any, sizeof(any)), 0);
+	assert_int_equal(ops->id_name(id, 0, (struct sockaddr *)&any, &n), 0);
+	assert_int_not_equal(any.sin_port, 0);
+	ops->id_destroy(id);
+	a = at("192.0.2.77", 1);
+	assert_int_equal(ops->id_create(e.e, NULL, &id), 0);
+	assert_int_equal(ops->bind(id, (struct sockaddr *)&a, sizeof(a)), -EADDRNOTAVAIL);
+	ops->id_destroy(id);
+	end_close(&e);
+}
+
+static void memory_that_is_not_there_is_refused(void **state)
+{
+	struct verbs_mem m = { .addr = (void *)8192, .fd = -1, .length = 4096 };
+	struct sockaddr_in a = at("127.0.0.9", 0);
+	struct verbs_mr *mr;
+	struct end e;
+
+	(void)state;
+	end_open(&e);
+	assert_int_equal(ops->id_create(e.e, NULL, &e.id), 0);
+	assert_int_equal(ops->bind(e.id, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(ops->reg(ops->id_device(e.id), &m, 0, &mr), -EOPNOTSUPP);
+	m.fd = 3;
+	assert_int_equal(ops->reg(ops->id_device(e.id), &m, 0, &mr), -EOPNOTSUPP);
+	m.fd = -1;
+	m.length = 0;
+	assert_int_equal(ops->reg(ops->id_device(e.id), &m, 0, &mr), -EINVAL);
+	end_close(&e);
+}
+
+static void an_id_moves_with_its_events(void **state)
+{
+	struct verbs_events *other;
+	struct verbs_event ev;
+	struct end a, b;
+	struct verbs_id *l;
+	int user;
+
+	(void)state;
+	end_open(&a);
+	end_open(&b);
+	l = listener(&b, "127.0.0.9", 7471);
+	begin(&a, "127.0.0.9", 7471);
+	take(&b);
+	joined(&a, &b);
+	assert_int_equal(ops->events_open(b.v, 0, &other), 0);
+	assert_int_equal(ops->disconnect(a.id), 0);
+	next_event(&a, VERBS_EVENT_DISCONNECTED);
+	/* It lies in the old queue by now. */
+	assert_int_equal(ops->id_migrate(b.id, other, &user), 0);
+	no_event(&b);
+	assert_int_equal(ops->event_next(other, &ev), 0);
+	assert_int_equal(ev.type, VERBS_EVENT_DISCONNECTED);
+	assert_ptr_equal(ev.user, &user);
+	end_close(&a);
+	ops->id_destroy(l);
+	ops->qp_destroy(b.qp);
+	b.qp = NULL;
+	ops->id_destroy(b.id);
+	b.id = NULL;
+	ops->events_close(other);
+	end_close(&b);
+}
+
+#ifdef __SANITIZE_THREAD__
+enum { SLEEPS = 40 };
+#else
+enum { SLEEPS = 5 };
+#endif
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void nothing_spins_when_idle(void **state)
+{
+	struct rusage before, after;
+	struct end a, b;
+	struct verbs_id *l;
+	uint64_t cpu;
+
+	(void)state;
+	end_open(&a);
+	end_open(&b);
+	l = listener(&b, "127.0.0.9", 7471);
+	begin(&a, "127.0.0.9", 7471);
+	take(&b);
+	joined(&a, &b);
+	exchange(&a, &b, false);
+	usleep(100000);
+	getrusage(RUSAGE_SELF, &before);
+	cpu = cpu_ns();
+	sleep(1);
+	getrusage(RUSAGE_SELF, &after);
+	cpu = cpu_ns() - cpu;
+	/* This thread's sleep is one. The sanitizer has a thread of its own. */
+	assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 0, SLEEPS);
+	assert_true(cpu < 20000000);
+	end_close(&a);
+	ops->id_destroy(l);
+	end_close(&b);
+}
+
+/* --- two processes -------------------------------------------------------------------------------- */
+
+/* Echoes SENDs until the peer disconnects. The parent waits for a byte on the pipe before it connects. */
+static void server(int ready)
+{
+	struct verbs_recv_wr recv = { .wr_id = 1, .nsge = 1 };
+	struct verbs_sge sge;
+	struct verbs_wc wc;
+	struct end e;
+	struct verbs_id *l;
+
+	end_open(&e);
+	l = listener(&e, "127.0.0.1", 7471);
+	assert_int_equal(write(ready, "r", 1), 1);
+	e.id = next_event(&e, VERBS_EVENT_CONNECT_REQUEST).request;
+	end_equip(&e);
+	sge = (struct verbs_sge){ (uintptr_t)e.mem, 4096, e.mr->lkey };
+	recv.sge = &sge;
+	assert_int_equal(ops->post_recv(e.qp, &recv, 1), 1);
+	assert_int_equal(ops->accept(e.id, &usual), 0);
+	for (;;) {
+		struct verbs_send_wr wr = { .wr_id = 2,
+					    .opcode = VERBS_WR_SEND,
+					    .flags = VERBS_SEND_SIGNALED,
+					    .sge = &sge,
+					    .nsge = 1 };
+
+		wc = completion(&e, false);
+		if (wc.status)
+			break;
+		if (wc.wr_id != 1)
+			continue;
+		sge.len = wc.byte_len;
+		assert_int_equal(ops->post_send(e.qp, &wr, 1), 1);
+		sge.len = 4096;
+		assert_int_equal(ops->post_recv(e.qp, &recv, 1), 1);
+	}
+	next_event(&e, VERBS_EVENT_ESTABLISHED);
+	next_event(&e, VERBS_EVENT_DISCONNECTED);
+	ops->id_destroy(l);
+	end_close(&e);
+}
+
+static void client(void)
+{
+	struct verbs_recv_wr recv = { .wr_id = 1, .nsge = 1 };
+	struct verbs_sge sge;
+	struct end e;
+	unsigned i, k;
+
+	end_open(&e);
+	begin(&e, "127.0.0.1", 7471);
+	next_event(&e, VERBS_EVENT_ESTABLISHED);
+	for (i = 1; i <= 200; i++) {
+		struct verbs_send_wr wr = { .wr_id = 2,
+					    .opcode = VERBS_WR_SEND,
+					    .flags = VERBS_SEND_SIGNALED,
+					    .sge = &sge,
+					    .nsge = 1 };
+		uint32_t len = i * 20;
+
+		for (k = 0; k < len; k++)
+			e.mem[k] = (uint8_t)(k * i);
+		sge = (struct verbs_sge){ (uintptr_t)e.mem + 8192, 4096, e.mr->lkey };
+		recv.sge = &sge;
+		assert_int_equal(ops->post_recv(e.qp, &recv, 1), 1);
+		sge = (struct verbs_sge){ (uintptr_t)e.mem, len, e.mr->lkey };
+		assert_int_equal(ops->post_send(e.qp, &wr, 1), 1);
+		for (k = 0; k < 2; k++)
+			assert_int_equal(completion(&e, i & 1).status, VERBS_WC_SUCCESS);
+		assert_memory_equal(e.mem, e.mem + 8192, len);
+	}
+	assert_int_equal(ops->disconnect(e.id), 0);
+	next_event(&e, VERBS_EVENT_DISCONNECTED);
+	end_close(&e);
+}
+
+/* The server has 127.0.0.1; the client finds another address of the loopback network by itself. */
+static void two_processes(void **state)
+{
+	int p[2], status = 0;
+	pid_t pid;
+	char c;
+
+	(void)state;
+	assert_int_equal(pipe(p), 0);
+	pid = fork();
+	if (pid == 0) {
+		server(p[1]);
+		_exit(0);
+	}
+	assert_int_equal(read(p[0], &c, 1), 1);
+	client();
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	close(p[0]);
+	close(p[1]);
+}
+
+/* The peer is killed: what is posted comes back with an error, soon enough. */
+static void a_peer_that_is_killed(void **state)
+{
+
+	struct verbs_wc wc;
+	int p[2], status;
+	struct end e;
+	pid_t pid;
+	char c;
+
+	(void)state;
+	assert_int_equal(pipe(p), 0);
+	pid = fork();
+	if (pid == 0) {
+		server(p[1]);
+		_exit(0);
+	}
+	assert_int_equal(read(p[0], &c, 1), 1);
+	end_open(&e);
+
+	begin(&e, "127.0.0.1", 7471);
+	next_event(&e, VERBS_EVENT_ESTABLISHED);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	{
+		struct verbs_sge sge = { (uintptr_t)e.mem, 64, e.mr->lkey };
+		struct verbs_send_wr wr = { .opcode = VERBS_WR_SEND,
+					    .flags = VERBS_SEND_SIGNALED,
+					    .sge = &sge,
+					    .nsge = 1 };
+
+		assert_int_equal(ops->post_send(e.qp, &wr, 1), 1);
+	}
+	wc = completion(&e, false);
+	assert_int_equal(wc.status, VERBS_WC_RETRY_EXC_ERR);
+	end_close(&e);
+	close(p[0]);
+	close(p[1]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(two_networks_sleeping),
+		cmocka_unit_test(two_networks_spinning),
+		cmocka_unit_test(connections_are_refused),
+		cmocka_unit_test(ports_belong_to_one),
+		cmocka_unit_test(memory_that_is_not_there_is_refused),
+		cmocka_unit_test(an_id_moves_with_its_events),
+		cmocka_unit_test(nothing_spins_when_idle),
+		cmocka_unit_test(two_processes),
+		cmocka_unit_test(a_peer_that_is_killed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

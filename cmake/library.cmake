@@ -38,7 +38,9 @@ function(gpunet_finish_library)
 		SOVERSION ${PROJECT_VERSION_MAJOR}
 		LINK_DEPENDS ${map}
 		LINKER_LANGUAGE C)
-	target_link_options(gpunet PRIVATE -Wl,--version-script=${map} -Wl,-z,noexecstack)
+	# nodelete: a thread may be in the system's resolver after the last network was closed.
+	target_link_options(gpunet PRIVATE -Wl,--version-script=${map} -Wl,-z,noexecstack
+		-Wl,-z,nodelete)
 	if(NOT GPUNET_SANITIZE)
 		target_link_options(gpunet PRIVATE -Wl,-z,defs)
 	endif()

@@ -145,17 +145,18 @@ static uint64_t real_now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-#define REAL                                                                               \
-	{                                                                                  \
-		.alloc = real_alloc, .free = free, .map = real_map, .unmap = real_unmap,   \
-		.socket = real_socket, .bind = real_bind, .listen = real_listen,           \
-		.accept = real_accept, .connect = real_connect, .sendmsg = real_sendmsg,   \
-		.recvmsg = real_recvmsg, .shutdown = real_shutdown, .close = real_close,   \
-		.getsockopt = real_getsockopt, .setsockopt = real_setsockopt,              \
-		.getsockname = real_getsockname, .getpeername = real_getpeername,          \
-		.epoll_create = real_epoll_create, .epoll_ctl = real_epoll_ctl,            \
-		.epoll_wait = real_epoll_wait, .eventfd = real_eventfd, .read = real_read, \
-		.write = real_write, .now_ns = real_now_ns,                                \
+#define REAL                                                                                   \
+	{                                                                                      \
+		.alloc = real_alloc, .free = free, .map = real_map, .unmap = real_unmap,       \
+		.socket = real_socket, .bind = real_bind, .listen = real_listen,               \
+		.accept = real_accept, .connect = real_connect, .sendmsg = real_sendmsg,       \
+		.recvmsg = real_recvmsg, .shutdown = real_shutdown, .close = real_close,       \
+		.getsockopt = real_getsockopt, .setsockopt = real_setsockopt,                  \
+		.getsockname = real_getsockname, .getpeername = real_getpeername,              \
+		.epoll_create = real_epoll_create, .epoll_ctl = real_epoll_ctl,                \
+		.epoll_wait = real_epoll_wait, .eventfd = real_eventfd, .read = real_read,     \
+		.write = real_write, .getaddrinfo = getaddrinfo, .freeaddrinfo = freeaddrinfo, \
+		.now_ns = real_now_ns,                                                         \
 	}
 
 const struct sys_ops sys_real = REAL;

@@ -7,6 +7,7 @@
 #ifndef GPUNET_BASE_SYS_H
 #define GPUNET_BASE_SYS_H
 
+#include <netdb.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/epoll.h>
@@ -41,6 +42,11 @@ struct sys_ops {
 	int (*eventfd)(void);                  /* non-blocking */
 	ssize_t (*read)(int fd, void *buf, size_t n);
 	ssize_t (*write)(int fd, const void *buf, size_t n);
+
+	/* May block for long. 0 or an EAI_ code, as in the C library. */
+	int (*getaddrinfo)(const char *node, const char *service, const struct addrinfo *hints,
+			   struct addrinfo **out);
+	void (*freeaddrinfo)(struct addrinfo *all);
 
 	uint64_t (*now_ns)(void); /* CLOCK_MONOTONIC */
 };

@@ -228,6 +228,7 @@ static int open_sockets(struct gpunet *g)
 		.slab = &g->slab,
 		.proxy = g->proxy,
 		.linger_ns = (uint64_t)g->opt.linger_ms * 1000000u,
+		.lookups = g->opt.calls / 4,
 	};
 	int rc = slab_init(&g->slab, g->slab_mem.host, log2_of(g->opt.segment_bytes),
 			   (uint32_t)segments(&g->opt));

@@ -176,6 +176,11 @@ static void op_close(struct proxy_thread *t, const struct proxy_entry *e, void *
 		reply(t, e, -EBADF);
 }
 
+static void op_getaddrinfo(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
+{
+	resolver_ask(((struct sockets *)ctx)->resolver, t, e);
+}
+
 void sock_register_ops(struct sockets *all)
 {
 	static const unsigned commands[] = { GNET_OP_BIND,       GNET_OP_CONNECT,
@@ -191,6 +196,7 @@ void sock_register_ops(struct sockets *all)
 	proxy_on_op(p, GNET_OP_TX, op_tx, all);
 	proxy_on_op(p, GNET_OP_TX_DETACH, op_tx_detach, all);
 	proxy_on_op(p, GNET_OP_CLOSE, op_close, all);
+	proxy_on_op(p, GNET_OP_GETADDRINFO, op_getaddrinfo, all);
 	for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		proxy_on_op(p, commands[i], op_command, all);
 }

@@ -15,6 +15,7 @@
 #include "base/list.h"
 #include "channel/channel.h"
 #include "proxy/proxy.h"
+#include "socket/resolve.h"
 #include "stream/slab.h"
 #include "stream/stream.h"
 
@@ -85,6 +86,7 @@ struct sockets_params {
 	struct proxy *proxy;
 	struct channel_net *channels;
 	uint64_t linger_ns;
+	unsigned lookups; /* of names, at a time */
 };
 
 struct sockets {
@@ -95,6 +97,7 @@ struct sockets {
 	_Atomic bool close_all;
 	struct sock *sock;     /* [max] */
 	struct sock_thread *t; /* [threads] */
+	struct resolver *resolver;
 };
 
 /* Makes the table and registers its ops and hooks with the proxy, which does not run yet. */

@@ -212,6 +212,7 @@ static unsigned step(struct proxy_thread *pt, uint64_t now, uint64_t *next, void
 		close_own(all, proxy_index(pt));
 	}
 	n = channel_net_step(all->p.channels, pt, now, next);
+	n += resolver_answer(all->resolver, pt);
 	n += run_listeners(t, now);
 	n += stream_set_step(&t->set, now, next);
 	run_retries(t, now, next);
@@ -233,6 +234,7 @@ static bool has_work(struct proxy_thread *pt, void *ctx)
 	struct list *l;
 
 	if (atomic_load_explicit(&t->ordered, memory_order_acquire) ||
+	    resolver_ready(all->resolver, proxy_index(pt)) ||
 	    (!t->closed_all && atomic_load_explicit(&all->close_all, memory_order_acquire)))
 		return true;
 	for (l = t->full.next; l != &t->full; l = l->next) {
@@ -281,6 +283,8 @@ int sockets_init(struct sockets *all, const struct sockets_params *p)
 		rc = -ENOMEM;
 	for (i = 0; i < all->threads && !rc; i++)
 		rc = thread_init(all, i);
+	if (!rc)
+		rc = resolver_open(&all->resolver, p->proxy, p->lookups);
 	if (rc) {
 		sockets_fini(all);
 		return log_error(rc, "no memory for a table of %u sockets (option max_sockets)",
@@ -311,8 +315,10 @@ void sockets_fini(struct sockets *all)
 		pthread_mutex_destroy(&all->t[i].lock);
 		sys.free(all->t[i].free);
 	}
+	resolver_close(all->resolver);
 	sys.free(all->t);
 	sys.free(all->sock);
+	all->resolver = NULL;
 	all->t = NULL;
 	all->sock = NULL;
 }

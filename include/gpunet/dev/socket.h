@@ -193,10 +193,27 @@ GNET_DEV int gsetsockopt(gnet_t *net, int fd, int level, int name, const void *v
 /* `len`: in the room at `val`, out the value's length. */
 GNET_DEV int ggetsockopt(gnet_t *net, int fd, int level, int name, void *val, uint32_t *len);
 
+/*
+ * The addresses of a host and service, as getaddrinfo(3) of the machine that the kernel's CPU side runs on finds them: names, numbers and
+ * files as its nsswitch.conf says. Returns how many of them, at most `max` and GNET_ADDRINFO_MAX, are in `res`, best first: gsocket(r.family,
+ * r.socktype, r.protocol), then gconnect or gbind to r.addr, r.addrlen. `node` and `service` are strings that end with a zero, at
+ * most GNET_NODE_MAX and GNET_SERVICE_MAX long; one of them may be NULL. `hints` (flags, family, socktype, protocol; NULL: all 0) as there,
+ * with flags AI_PASSIVE, AI_NUMERICHOST, AI_NUMERICSERV, AI_V4MAPPED, AI_ALL and AI_ADDRCONFIG. While it waits for a name server all
+ * other calls of the network go on. In place of EAI_ codes:
+ *   -ENOENT (EAI_NONAME, EAI_NODATA, EAI_ADDRFAMILY) no such name, or no address of that kind; -EAGAIN (EAI_AGAIN) the name
+ *   server did not answer, try again later; -EREMOTEIO (EAI_FAIL) it cannot; -EPROTONOSUPPORT (EAI_SERVICE) no such service of
+ *   that type; -EAFNOSUPPORT (EAI_FAMILY); -ESOCKTNOSUPPORT (EAI_SOCKTYPE); -EINVAL (EAI_BADFLAGS, other flags, max is 0);
+ *   -ENAMETOOLONG; -ENOMEM (EAI_MEMORY); the system's errno (EAI_SYSTEM)
+ */
+GNET_DEV int ggetaddrinfo(gnet_t *net, const char *node, const char *service,
+			  const struct gnet_addrinfo *hints, struct gnet_addrinfo *res,
+			  uint32_t max);
+
 /* `len`: in the room at `addr`, out the address's length, which may be larger. -ENOTCONN for ggetpeername. */
 GNET_DEV int ggetsockname(gnet_t *net, int fd, void *addr, uint32_t *len);
 GNET_DEV int ggetpeername(gnet_t *net, int fd, void *addr, uint32_t *len);
 
+#include <gpunet/dev/impl/addrinfo.h>
 #include <gpunet/dev/impl/dgram.h>
 #include <gpunet/dev/impl/msg.h>
 #include <gpunet/dev/impl/option.h>

@@ -53,6 +53,8 @@ enum gnet_op {
 		25,          /* gives the socket a send segment; reply: its number | GNET_TX_ONCE */
 	GNET_OP_SETOPT = 32, /* b: GNET_OPT; arg: value */
 	GNET_OP_GETOPT = 33, /* b: GNET_OPT, its length the room; reply: length; arg: value */
+	GNET_OP_GETADDRINFO =
+		34, /* a: 1: node, 2: service; arg: struct gnet_lookup; reply: results, in arg; -EBUSY: too many at a time */
 	GNET_OP_COUNT = 64
 };
 
@@ -78,13 +80,19 @@ struct gnet_sq_head {
 
 /* ---- calls: a command's argument and its answer ------------------------------------------------------------------ */
 
-#define GNET_CALL_ARG 192u
+#define GNET_CALL_ARG 448u
 
 /* A caller owns a call from allocation to its reply. reply: tag 16 | value 48, signed. */
 struct gnet_call {
 	uint64_t reply;
 	uint64_t pad[7];
 	uint8_t arg[GNET_CALL_ARG];
+};
+
+/* GNET_OP_GETADDRINFO: what to look up, the texts each with a zero at its end. Results: GNET_ADDRINFO_MAX of abi/socket.h. */
+struct gnet_lookup {
+	int32_t flags, family, socktype, protocol;
+	char text[GNET_CALL_ARG - 16];
 };
 
 /* ---- a socket's shared record ------------------------------------------------------------------------------------ */

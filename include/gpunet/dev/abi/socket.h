@@ -46,6 +46,29 @@ struct gnet_msghdr {
 	int flags;
 };
 
+/* As struct addrinfo, with the address in it: hints and results of ggetaddrinfo. */
+struct gnet_addrinfo {
+	int32_t flags; /* hints: GNET_AI_* */
+	int32_t family;
+	int32_t socktype;
+	int32_t protocol;
+	uint32_t addrlen;
+	uint8_t addr[28]; /* struct sockaddr_in or sockaddr_in6 */
+};
+
+/* The most results of one call. */
+#define GNET_ADDRINFO_MAX 8u
+/* The longest name of a host, and of a service, without the zero at the end. */
+#define GNET_NODE_MAX 255u
+#define GNET_SERVICE_MAX 63u
+
+#define GNET_AI_PASSIVE 0x1
+#define GNET_AI_NUMERICHOST 0x4
+#define GNET_AI_V4MAPPED 0x8
+#define GNET_AI_ALL 0x10
+#define GNET_AI_ADDRCONFIG 0x20
+#define GNET_AI_NUMERICSERV 0x400
+
 #define GNET_POLLIN 0x001
 #define GNET_POLLOUT 0x004
 #define GNET_POLLERR 0x008

@@ -11,12 +11,15 @@
 #include <gpunet/dev/order.h>
 
 /* The errno values that this code itself returns; those of the host's socket calls come through as they are. */
+#define GNET__ENOENT 2
 #define GNET__EIO 5
 #define GNET__EBADF 9
 #define GNET__EAGAIN 11
+#define GNET__EBUSY 16
 #define GNET__EINVAL 22
 #define GNET__EMFILE 24
 #define GNET__EPIPE 32
+#define GNET__ENAMETOOLONG 36
 #define GNET__EDOM 33
 #define GNET__EPROTO 71
 #define GNET__EDESTADDRREQ 89

@@ -165,15 +165,11 @@ static void op_command(struct proxy_thread *t, const struct proxy_entry *e, void
 	reply(t, e, s ? run_command(t, e, s) : -EBADF);
 }
 
-/* Answers itself, perhaps later. */
 static void op_close(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
 {
 	struct sock *s = sock_find(t, ctx, e->fd);
 
-	if (s)
-		sock_close_call(s, e->b, e->call, e->tag);
-	else
-		reply(t, e, -EBADF);
+	reply(t, e, s ? sock_close_call(s, e->b) : sock_close_again(t, ctx, e->fd));
 }
 
 static void op_getaddrinfo(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)

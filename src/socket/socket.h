@@ -41,9 +41,8 @@ struct sock {
 	/* SO_LINGER */
 	bool linger;
 	unsigned linger_s;
-	bool close_waits; /* `call` is answered when the stream is gone */
+	enum { LINGER_NONE, LINGER_SENDS, LINGER_OVER } lingers; /* closed, but for its slot */
 
-	unsigned call, tag;           /* of the close that waits */
 	struct sockaddr_storage addr; /* a UNIX listener's backlog is full: to be tried again */
 	socklen_t addr_len;
 
@@ -138,8 +137,12 @@ int sock_connect(struct sock *s, const struct sockaddr *a, socklen_t n, bool pat
 void sock_connect_again(struct sock *s);
 /* claimed: connections that kernels took from a listener. */
 void sock_close(struct sock *s, uint64_t claimed);
-/* A kernel's gclose: answers the call, at once or when the linger time that it set is over. */
-void sock_close_call(struct sock *s, uint64_t claimed, unsigned call, unsigned tag);
+/* A kernel's gclose: 0, or -EINPROGRESS: it lingers; the line tells its end, and then sock_close_again. */
+int sock_close_call(struct sock *s, uint64_t claimed);
+/* Gives up the slot of a socket that has lingered: 0, -ETIMEDOUT: not all was sent, or -EBADF: there is none. */
+int sock_close_again(struct proxy_thread *t, struct sockets *all, int fd);
+/* Nobody waits for the end of a closed socket any more. */
+void sock_forget(struct sock *s);
 /* From another thread: the owner closes the socket if its slot still holds that descriptor. */
 void sock_order_close(struct sockets *all, int fd);
 

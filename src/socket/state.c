@@ -164,17 +164,19 @@ void sock_close(struct sock *s, uint64_t claimed)
 	stream_close(&s->st); /* a stream without a channel is gone at once */
 }
 
-void sock_close_call(struct sock *s, uint64_t claimed, unsigned call, unsigned tag)
+int sock_close_call(struct sock *s, uint64_t claimed)
 {
-	s->close_waits = s->linger && sock_carries(s);
-	if (s->close_waits) {
-		s->call = call;
-		s->tag = tag;
+	struct proxy_thread *t = s->st.set->t;
+	struct sockets *all = s->all;
+	int fd = sock_fd(s);
+
+	if (!s->linger || !sock_carries(s)) {
 		sock_close(s, claimed);
-		return;
+		return 0;
 	}
+	s->lingers = LINGER_SENDS;
 	sock_close(s, claimed);
-	proxy_reply(s->st.set->t, call, tag, 0);
+	return sock_close_again(t, all, fd); /* it may have nothing to wait for */
 }
 
 void sock_order_close(struct sockets *all, int fd)

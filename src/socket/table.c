@@ -26,22 +26,36 @@ static void slot_free(struct sock_thread *t, uint32_t slot)
 	pthread_mutex_unlock(&t->lock);
 }
 
+static void give_slot(struct sock *s)
+{
+	atomic_store_explicit(&s->fd, 0, memory_order_relaxed);
+	s->lingers = LINGER_NONE;
+	atomic_fetch_sub(&s->all->open, 1);
+	slot_free(sock_thread_of(s), s->slot);
+}
+
 /* A stream has given everything back. */
 static void gone(struct stream *st)
 {
 	struct sock *s = list_entry(st, struct sock, st);
-	struct proxy_thread *t = st->set->t;
-	unsigned call = s->call, tag = s->tag;
-	bool waits = s->close_waits, late = st->late;
 
-	atomic_store_explicit(&s->fd, 0, memory_order_relaxed);
 	s->state = SOCK_CLOSED;
 	s->ch = NULL;
 	list_del(&s->link);
-	atomic_fetch_sub(&s->all->open, 1);
-	slot_free(sock_thread_of(s), s->slot);
-	if (waits)
-		proxy_reply(t, call, tag, late ? -ETIMEDOUT : 0);
+	if (s->lingers == LINGER_NONE) {
+		give_slot(s);
+		return;
+	}
+	/* The line is the closer's until it has seen this. */
+	s->lingers = LINGER_OVER;
+	stream_tell_gone(st);
+}
+
+void sock_forget(struct sock *s)
+{
+	if (s->lingers == LINGER_OVER)
+		give_slot(s);
+	s->lingers = LINGER_NONE;
 }
 
 struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch)
@@ -67,7 +81,8 @@ struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch)
 	s->ch = ch;
 	s->state = SOCK_NEW;
 	s->started = s->acceptable = s->complained = false;
-	s->linger = s->close_waits = false;
+	s->linger = false;
+	s->lingers = LINGER_NONE;
 	s->linger_s = 0;
 	s->accepted = 0;
 	s->in_hand = NULL;
@@ -87,7 +102,8 @@ void sock_unnew(struct sock *s)
 	gone(&s->st);
 }
 
-struct sock *sock_find(struct proxy_thread *t, struct sockets *all, int fd)
+/* The thread's socket with this descriptor, closed or not, or NULL. */
+static struct sock *find(struct proxy_thread *t, struct sockets *all, int fd)
 {
 	uint32_t slot = GNET_FD_SLOT(fd);
 	struct sock *s;
@@ -95,10 +111,28 @@ struct sock *sock_find(struct proxy_thread *t, struct sockets *all, int fd)
 	if (slot >= all->p.max || slot % all->threads != proxy_index(t))
 		return NULL;
 	s = &all->sock[slot];
-	return fd && atomic_load_explicit(&s->fd, memory_order_acquire) == fd &&
-			       s->state != SOCK_CLOSED
-		       ? s
-		       : NULL;
+	return fd && atomic_load_explicit(&s->fd, memory_order_acquire) == fd ? s : NULL;
+}
+
+struct sock *sock_find(struct proxy_thread *t, struct sockets *all, int fd)
+{
+	struct sock *s = find(t, all, fd);
+
+	return s && s->state != SOCK_CLOSED ? s : NULL;
+}
+
+int sock_close_again(struct proxy_thread *t, struct sockets *all, int fd)
+{
+	struct sock *s = find(t, all, fd);
+	bool late;
+
+	if (!s || s->lingers == LINGER_NONE)
+		return -EBADF;
+	if (s->lingers == LINGER_SENDS)
+		return -EINPROGRESS;
+	late = s->st.late;
+	sock_forget(s);
+	return late ? -ETIMEDOUT : 0;
 }
 
 /* ---- hooks of the proxy ------------------------------------------------------------------------------------------------ */
@@ -143,7 +177,11 @@ static void close_own(struct sockets *all, unsigned thread)
 	for (i = thread; i < all->p.max; i += all->threads) {
 		struct sock *s = &all->sock[i];
 
-		if (atomic_load_explicit(&s->fd, memory_order_acquire) && s->state != SOCK_CLOSED)
+		if (!atomic_load_explicit(&s->fd, memory_order_acquire))
+			continue;
+		if (s->state == SOCK_CLOSED)
+			sock_forget(s);
+		else
 			sock_close(s, s->state == SOCK_LISTENING
 					      ? __atomic_load_n(&s->st.bus->head, __ATOMIC_ACQUIRE)
 					      : 0);

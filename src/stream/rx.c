@@ -92,6 +92,11 @@ void stream_is_connected(struct stream *s)
 	stream_publish_flags(s, GNET_LINE_CONNECTED);
 }
 
+void stream_tell_gone(struct stream *s)
+{
+	stream_publish_flags(s, s->flags | GNET_LINE_GONE);
+}
+
 /* ---- segments --------------------------------------------------------------------------------------------------------- */
 
 void stream_rx_release(struct stream *s)

@@ -120,6 +120,8 @@ int stream_shutdown(struct stream *s, int how);
 void stream_set_linger(struct stream *s, uint64_t ns);
 /* The kernel has let go of the socket. Goes on sending until the linger time is over, then calls gone(). */
 void stream_close(struct stream *s);
+/* A closed stream that is gone keeps its line for whoever waits for its end: tells them (N3). */
+void stream_tell_gone(struct stream *s);
 /* Gives everything back now; unsent bytes are dropped. Calls gone(). */
 void stream_abort(struct stream *s);
 

@@ -45,8 +45,9 @@ enum gnet_op {
 	GNET_OP_CONNECT =
 		19, /* a: address length; b: 1 if it may wait for a listener's backlog; arg: address; reply: 0,
 				  -EINPROGRESS (the line will tell), or an error */
-	GNET_OP_SHUTDOWN = 20,    /* a: SHUT_RD, SHUT_WR, SHUT_RDWR */
-	GNET_OP_CLOSE = 21,       /* b: listeners: connections claimed so far */
+	GNET_OP_SHUTDOWN = 20, /* a: SHUT_RD, SHUT_WR, SHUT_RDWR */
+	GNET_OP_CLOSE =
+		21, /* b: listeners: connections claimed so far; reply: 0, -ETIMEDOUT, or -EINPROGRESS (the line will tell, then again) */
 	GNET_OP_GETSOCKNAME = 23, /* reply: address length; arg: address */
 	GNET_OP_GETPEERNAME = 24,
 	GNET_OP_TX_ATTACH =
@@ -122,6 +123,7 @@ struct gnet_line {
 #define GNET_LINE_ERR 2u        /* the socket failed; the errno is in txw */
 #define GNET_LINE_CONNECTING 4u /* a connect is under way */
 #define GNET_LINE_CONNECTED 8u  /* it has succeeded */
+#define GNET_LINE_GONE 16u      /* a gclose that lingers has come to its end */
 
 /* Tags of lines with inline bytes are 1..127 in turn, of those without 128..255, so that neither kind can be taken for
  * an older one of the other: see docs/bus.md. */

@@ -227,15 +227,31 @@ GNET_DEV int gnet__in_use(struct gnet_sock *sk)
 	       gnet__side_in_use(&sk->rx) || gnet__side_in_use(&sk->tx);
 }
 
+/* N3: the socket lingers. Its slot is the closer's until it says CLOSE once more. */
+GNET_DEV int64_t gnet__close_linger(gnet_t *net, int fd)
+{
+	uint64_t turn = 0;
+	int rc;
+
+	while (!(gnet__line_flags(net, fd) & GNET_LINE_GONE)) {
+		rc = gnet__spin(net, &turn);
+		if (rc)
+			return rc;
+	}
+	return gnet__call(net, gnet__queue(net, fd), GNET_OP_CLOSE, fd, 0, 0);
+}
+
 /* The last one in a socket that is being closed gives it up. */
 GNET_DEV int64_t gnet__close_finish(gnet_t *net, int fd, struct gnet_sock *sk)
 {
 	uint64_t claimed = gnet_dev_load(&sk->rx) & GNET_L_LISTENING ? sk->rx_head : 0;
+	int64_t rc;
 
 	gnet_dev_store_release(&sk->rx, 0);
 	gnet_dev_store_release(&sk->tx, 0);
 	gnet_dev_store_release(&sk->life, 0);
-	return gnet__call(net, gnet__queue(net, fd), GNET_OP_CLOSE, fd, 0, claimed);
+	rc = gnet__call(net, gnet__queue(net, fd), GNET_OP_CLOSE, fd, 0, claimed);
+	return rc == -GNET__EINPROGRESS ? gnet__close_linger(net, fd) : rc;
 }
 
 /* Waits for the calls. 0: nobody is left; 1: borrowers are, and the last of them ends it (B5); or why the wait ended. */

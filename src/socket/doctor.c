@@ -2,7 +2,6 @@
 /* What this machine has of what a user may need. */
 #include "socket/net.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>

@@ -42,8 +42,9 @@ static int choose_auto(const struct platform_ops **ops, char *why, size_t why_si
 	return -ENODEV;
 }
 
-int net_choose(const char *name, const struct platform_ops **ops, int *ordinal, char *why,
-	       size_t why_size)
+/* The device that `name` ("auto", "cpu", "cuda", "cuda:N") means; or in `why`, why there is none. */
+static int choose(const char *name, const struct platform_ops **ops, int *ordinal, char *why,
+		  size_t why_size)
 {
 	const char *colon = strchr(name, ':');
 	size_t len = colon ? (size_t)(colon - name) : strlen(name);
@@ -168,7 +169,7 @@ static int open_device(struct gpunet *g)
 	char why[320] = "";
 	int ordinal, rc;
 
-	rc = net_choose(g->opt.device, &g->platform, &ordinal, why, sizeof(why));
+	rc = choose(g->opt.device, &g->platform, &ordinal, why, sizeof(why));
 	if (rc)
 		return log_error(rc, "%s", why);
 	options_for_device(&g->opt, strcmp(g->platform->name, "cpu") != 0);

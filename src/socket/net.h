@@ -36,8 +36,4 @@ int options_complete(struct gpunet_options *out, const struct gpunet_options *op
 /* Defaults that depend on the device: spin_us. */
 void options_for_device(struct gpunet_options *o, int is_gpu);
 
-/* net.c, for doctor.c: the device that `name` ("auto", "cpu", "cuda", "cuda:N") means, and why. */
-int net_choose(const char *name, const struct platform_ops **ops, int *ordinal, char *why,
-	       size_t why_size);
-
 #endif

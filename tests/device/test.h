@@ -260,13 +260,6 @@ struct test_addr {
 
 enum test_kind { TEST_TCP, TEST_TCP6, TEST_UNIX, TEST_ABSTRACT, TEST_KINDS };
 
-static inline const char *test_kind_name(enum test_kind kind)
-{
-	static const char *const names[] = { "tcp", "tcp6", "unix", "abstract" };
-
-	return names[kind];
-}
-
 static inline int test_has_ipv6(void)
 {
 	struct sockaddr_in6 a;

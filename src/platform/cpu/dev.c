@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -22,8 +21,6 @@ struct cpu_dev *cpu_devices;
 
 static int count(char *why, size_t why_size)
 {
-	(void)why;
-	(void)why_size;
 	return 1;
 }
 
@@ -173,13 +170,11 @@ static void mem_free(struct platform_mem *m)
 
 static int host_alloc(struct platform_dev *d, size_t size, struct platform_mem *out)
 {
-	(void)d;
 	return mem_alloc(size, out);
 }
 
 static void host_free(struct platform_dev *d, struct platform_mem *m)
 {
-	(void)d;
 	mem_free(m);
 }
 
@@ -187,7 +182,6 @@ static int dev_alloc(struct platform_dev *d, size_t size, struct platform_mem *o
 {
 	int err = mem_alloc(size, out);
 
-	(void)d;
 	/* Kernels' memory, as on a GPU, so that code which would fail there fails here. */
 	if (!err)
 		out->host = NULL;
@@ -207,7 +201,6 @@ static int dev_write(struct platform_dev *d, struct platform_mem *m, size_t off,
 {
 	int err = range_check(m, off, n);
 
-	(void)d;
 	if (!err)
 		memcpy((char *)m->dev + off, src, n);
 	return err;
@@ -217,7 +210,6 @@ static int dev_read(struct platform_dev *d, struct platform_mem *m, size_t off, 
 {
 	int err = range_check(m, off, n);
 
-	(void)d;
 	if (!err)
 		memcpy(dst, (const char *)m->dev + off, n);
 	return err;
@@ -227,7 +219,6 @@ static int dev_read(struct platform_dev *d, struct platform_mem *m, size_t off, 
 
 static void notify(struct platform_dev *d, const void *word)
 {
-	(void)d;
 	if (word)
 		gpunet_cpu_event_at(word);
 	else
@@ -257,7 +248,6 @@ void gpunet_cpu_kick(void *dev, unsigned q)
 
 static void *stream(struct platform_dev *d)
 {
-	(void)d;
 	return NULL;
 }
 

@@ -11,7 +11,6 @@
  *
  * The counter wraps after 2^32 events; a sleeper would have to miss exactly that many between its look and its sleep.
  */
-#include <errno.h>
 #include <linux/futex.h>
 #include <signal.h>
 #include <sys/syscall.h>

@@ -154,13 +154,13 @@ static int make_stream(struct cuda_dev *d)
 	return r == CUDA_OK ? 0 : cuda_fail(d, r, "make a stream");
 }
 
+/* All of `p` is the CPU device's. */
 static int dev_open(int ordinal, const struct platform_params *p, struct platform_dev **out)
 {
 	char why[WHY_BYTES] = "";
 	struct cuda_dev *d;
 	int err;
 
-	(void)p; /* all of it is the CPU device's */
 	d = sys.alloc(sizeof(*d));
 	if (!d)
 		return log_error(-ENOMEM, "cuda:%d: no memory for the device handle", ordinal);
@@ -213,25 +213,16 @@ static void dev_close(struct platform_dev *dev)
 /* The GPU sees the CPU's stores by itself. */
 static void notify(struct platform_dev *dev, const void *word)
 {
-	(void)dev;
-	(void)word;
 }
 
 static int set_kick(struct platform_dev *dev, void (*kick)(void *ctx, unsigned q), void *ctx)
 {
-	(void)dev;
-	(void)kick;
-	(void)ctx;
 	return 0;
 }
 
 static int launch(struct platform_dev *dev, void (*entry)(void *args),
 		  const struct platform_grid *g, const void *args, size_t args_size)
 {
-	(void)entry;
-	(void)g;
-	(void)args;
-	(void)args_size;
 	return log_error(
 		-EOPNOTSUPP,
 		"cuda:%d: kernels are launched by the CUDA runtime: compile the file with nvcc",

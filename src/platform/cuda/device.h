@@ -47,9 +47,6 @@ void cuda_leave(const struct cuda_dev *d);
  */
 cuda_result cuda_wait(const struct cuda_dev *d, uint64_t timeout_ns);
 
-/* The device's attribute, or `otherwise` where the driver does not know it. */
-int cuda_attribute_or(const struct cuda_dev *d, cuda_attribute attr, int otherwise);
-
 /* facts.c */
 int cuda_numa_node(const struct cuda_dev *d);
 int cuda_info(struct platform_dev *dev, struct platform_info *out);

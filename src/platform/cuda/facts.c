@@ -10,7 +10,8 @@
 
 #define WARP 32
 
-int cuda_attribute_or(const struct cuda_dev *d, cuda_attribute attr, int otherwise)
+/* The device's attribute, or `otherwise` where the driver does not know it. */
+static int attribute_or(const struct cuda_dev *d, cuda_attribute attr, int otherwise)
 {
 	int v = otherwise;
 
@@ -37,9 +38,9 @@ static bool first_line(const char *path, char *buf, size_t size)
 /* "0000:1b:00.0" */
 static bool pci_address(const struct cuda_dev *d, char *buf, size_t size)
 {
-	int domain = cuda_attribute_or(d, CUDA_ATTR_PCI_DOMAIN, -1);
-	int bus = cuda_attribute_or(d, CUDA_ATTR_PCI_BUS, -1);
-	int device = cuda_attribute_or(d, CUDA_ATTR_PCI_DEVICE, -1);
+	int domain = attribute_or(d, CUDA_ATTR_PCI_DOMAIN, -1);
+	int bus = attribute_or(d, CUDA_ATTR_PCI_BUS, -1);
+	int device = attribute_or(d, CUDA_ATTR_PCI_DEVICE, -1);
 
 	if (domain < 0 || bus < 0 || device < 0)
 		return false;
@@ -49,7 +50,7 @@ static bool pci_address(const struct cuda_dev *d, char *buf, size_t size)
 
 int cuda_numa_node(const struct cuda_dev *d)
 {
-	int node = cuda_attribute_or(d, CUDA_ATTR_HOST_NUMA_ID, -1);
+	int node = attribute_or(d, CUDA_ATTR_HOST_NUMA_ID, -1);
 	char pci[16], path[64], line[32];
 
 	if (node >= 0)
@@ -66,9 +67,9 @@ int cuda_numa_node(const struct cuda_dev *d)
 /* For blocks of one warp, the smallest there are. */
 static unsigned resident_blocks(const struct cuda_dev *d)
 {
-	int sms = cuda_attribute_or(d, CUDA_ATTR_SM_COUNT, 0);
-	int warps = cuda_attribute_or(d, CUDA_ATTR_SM_THREADS, 0) / WARP;
-	int per_sm = cuda_attribute_or(d, CUDA_ATTR_SM_BLOCKS, warps);
+	int sms = attribute_or(d, CUDA_ATTR_SM_COUNT, 0);
+	int warps = attribute_or(d, CUDA_ATTR_SM_THREADS, 0) / WARP;
+	int per_sm = attribute_or(d, CUDA_ATTR_SM_BLOCKS, warps);
 
 	return sms > 0 && per_sm > 0 ? (unsigned)sms * (unsigned)per_sm : 0;
 }
@@ -94,10 +95,9 @@ static void describe(const struct cuda_dev *d, char *buf, size_t size)
 		snprintf(pci, sizeof(pci), "unknown");
 	d->api->driver_version(&version);
 	snprintf(buf, size, "driver %s, CUDA %d.%d, sm_%d%d, %d SMs, PCI %s%s", driver,
-		 version / 1000, version % 1000 / 10, cuda_attribute_or(d, CUDA_ATTR_CC_MAJOR, 0),
-		 cuda_attribute_or(d, CUDA_ATTR_CC_MINOR, 0),
-		 cuda_attribute_or(d, CUDA_ATTR_SM_COUNT, 0), pci,
-		 cuda_attribute_or(d, CUDA_ATTR_KERNEL_TIMEOUT, 0) ? ", display watchdog on" : "");
+		 version / 1000, version % 1000 / 10, attribute_or(d, CUDA_ATTR_CC_MAJOR, 0),
+		 attribute_or(d, CUDA_ATTR_CC_MINOR, 0), attribute_or(d, CUDA_ATTR_SM_COUNT, 0),
+		 pci, attribute_or(d, CUDA_ATTR_KERNEL_TIMEOUT, 0) ? ", display watchdog on" : "");
 }
 
 int cuda_info(struct platform_dev *dev, struct platform_info *out)

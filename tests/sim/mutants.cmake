@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Planted faults. Each is a change of one line in the copy of the sources that the simulation is built from, and does nothing
+# unless the simulation runs with --mutant NUMBER. A simulation that does not find them would not find their like.
+#
+# sim_mutant_of(NUMBER FILE "text of the source" "text in its place"): the text must be there exactly once. In the new
+# text @M@ stands for "this mutant is in force".
+
+set(sim_mutants)
+set(sim_mutated)
+set(sim_lost)
+set(sim_copy ${CMAKE_CURRENT_BINARY_DIR}/copy)
+
+function(sim_mutant_of number file old new)
+	set(copy ${sim_copy}/${file})
+	string(MAKE_C_IDENTIFIER ${file} name)
+	if(NOT DEFINED sim_text_${name})
+		file(READ ${PROJECT_SOURCE_DIR}/${file} sim_text_${name})
+		set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${file})
+		set(sim_mutated ${sim_mutated} ${file} PARENT_SCOPE)
+	endif()
+	set(text "${sim_text_${name}}")
+	string(FIND "${text}" "${old}" first)
+	string(FIND "${text}" "${old}" last REVERSE)
+	if(first EQUAL -1 OR NOT first EQUAL last)
+		message(WARNING "tests/sim/mutants.cmake: mutant ${number}: its text is not in ${file} once")
+		set(sim_lost ${sim_lost} ${number} PARENT_SCOPE)
+	else()
+		string(REPLACE "@M@" "(sim_mutant == ${number})" new "${new}")
+		string(REPLACE "${old}" "${new}" text "${text}")
+	endif()
+	set(sim_text_${name} "${text}" PARENT_SCOPE)
+	set(sim_mutants ${sim_mutants} ${number} PARENT_SCOPE)
+endfunction()
+
+# ---- lost wake-ups: the proxy
+
+# Z1: the queue is looked at once more when the mark is set.
+sim_mutant_of(1 src/proxy/thread.c
+	"if (proxy_sq_ready(&p->params, t->index, t->head) ||"
+	"if ((!@M@ && proxy_sq_ready(&p->params, t->index, t->head)) ||")
+# Z1, Z3: and so are heads, and what other threads have ordered.
+sim_mutant_of(2 src/proxy/thread.c
+	"(h->has_work && h->has_work(t, h->ctx)) ||"
+	"(!@M@ && h->has_work && h->has_work(t, h->ctx)) ||")
+# Z3: a kernel that has moved a head wakes a thread that waits for room.
+sim_mutant_of(3 src/proxy/proxy.c
+	"if ((q & GNET_KICK_ROOM) && atomic_fetch_or(&t->mark, 0) != ASLEEP_FOR_ROOM)"
+	"if ((q & GNET_KICK_ROOM) && (@M@ || atomic_fetch_or(&t->mark, 0) != ASLEEP_FOR_ROOM))")
+# Z3: the mark says that the thread waits for room.
+sim_mutant_of(4 src/proxy/thread.c
+	"bool room = h->waits_for_room && h->waits_for_room(t, h->ctx);"
+	"bool room = !@M@ && h->waits_for_room && h->waits_for_room(t, h->ctx);")
+# A kernel that has stored an entry kicks.
+sim_mutant_of(5 include/gpunet/dev/impl/bus.h
+	"		gnet_sys_store(&e->cell[i], tag);\n	gnet__kick(net, q);"
+	"		gnet_sys_store(&e->cell[i], tag);\n	if (!@M@)\n		gnet__kick(net, q);")
+
+# ---- lost wake-ups: kernels
+
+# Senders are told of room, receivers of bytes, callers of answers.
+sim_mutant_of(10 src/stream/tx.c
+	"proxy_touched(s->set->t, &s->bus->txw);"
+	"if (!@M@)\n		proxy_touched(s->set->t, &s->bus->txw);")
+sim_mutant_of(11 src/stream/rx.c
+	"proxy_touched(s->set->t, &s->bus->line);"
+	"if (!@M@)\n		proxy_touched(s->set->t, &s->bus->line);")
+sim_mutant_of(12 src/proxy/proxy.c
+	"proxy_touched(t, &t->p->params.calls[call].reply);"
+	"if (!@M@)\n		proxy_touched(t, &t->p->params.calls[call].reply);")
+# An event between the look and the sleep keeps a block awake.
+sim_mutant_of(13 src/platform/cpu/event.c
+	"if (cpu_events() == seen)"
+	"if (@M@ || cpu_events() == seen)")
+# Whoever gives a side back tells those that wait for it.
+sim_mutant_of(14 include/gpunet/dev/order.h
+	"	__atomic_fetch_and(p, ~bits, __ATOMIC_RELEASE);\n	gpunet_cpu_event_at(p);"
+	"	__atomic_fetch_and(p, ~bits, __ATOMIC_RELEASE);\n	if (!@M@)\n		gpunet_cpu_event_at(p);")
+
+# ---- events of the host's sockets
+
+sim_mutant_of(20 src/stream/rx.c
+	"	else if (rc == -EINTR)\n		stream_run(s);"
+	"	else if (rc == -EINTR && !@M@)\n		stream_run(s);\n	else if (rc == -EINTR)\n		s->readable = false;")
+sim_mutant_of(21 src/channel/tcp/tcp.c
+	"if (e & (EPOLLOUT | EPOLLHUP | EPOLLERR))"
+	"if (!@M@ && (e & (EPOLLOUT | EPOLLHUP | EPOLLERR)))")
+# What was short is tried again.
+sim_mutant_of(22 src/stream/tx.c
+	"	if (rc == -ENOBUFS || rc == -ENOMEM) {\n		stream_later(s);"
+	"	if (rc == -ENOBUFS || rc == -ENOMEM) {\n		if (!@M@)\n			stream_later(s);")
+
+# ---- bytes
+
+# R1: inline only when all was consumed.
+sim_mutant_of(30 src/stream/rx.c
+	"if (unread || n > GNET_INLINE_MAX) {"
+	"if ((!@M@ && unread) || n > GNET_INLINE_MAX) {")
+# R5
+sim_mutant_of(31 src/stream/rx.c
+	"uint64_t size = seg_size(s), unread = s->rx_tail - head, room = size - unread,"
+	"uint64_t size = seg_size(s), unread = s->rx_tail - head, room = @M@ ? size : size - unread,")
+# R7
+sim_mutant_of(32 src/stream/rx.c
+	"if (__atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE) != s->rx_tail)"
+	"if (!@M@ && __atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE) != s->rx_tail)")
+# T4
+sim_mutant_of(33 src/stream/tx.c
+	"uint64_t v = (s->tx_head & GNET_TXW_POS_MASK) |"
+	"uint64_t v = ((@M@ ? s->tx_tail : s->tx_head) & GNET_TXW_POS_MASK) |")
+# All threads have copied before the head moves.
+sim_mutant_of(34 include/gpunet/dev/impl/stream.h
+	"			gnet__recv_move(sc, net, s, (uint8_t *)buf + got, (uint64_t)rc);\n		gnet__sync(sc);"
+	"			gnet__recv_move(sc, net, s, (uint8_t *)buf + got, (uint64_t)rc);\n		if (!@M@)\n			gnet__sync(sc);")
+# S3: all threads have stored before the tail is told.
+sim_mutant_of(35 include/gpunet/dev/impl/stream.h
+	"gnet__ring_write(sc, net, s->seg, s->at, src, (uint64_t)rc);\n		gnet__sync(sc);"
+	"gnet__ring_write(sc, net, s->seg, s->at, src, (uint64_t)rc);\n		if (!@M@)\n			gnet__sync(sc);")
+
+# ---- the end
+
+# A shutdown waits until all is sent, and so does a close.
+sim_mutant_of(40 src/stream/tx.c
+	"if (s->shut_wr && !s->tx_dead && s->tx_head == s->tx_tail)"
+	"if (s->shut_wr && !s->tx_dead && (@M@ || s->tx_head == s->tx_tail))")
+sim_mutant_of(41 src/stream/tx.c
+	"if (!s->ch || s->tx_dead || s->reset || s->tx_head == s->tx_tail) {"
+	"if (!s->ch || s->tx_dead || s->reset || @M@ || s->tx_head == s->tx_tail) {")
+# A close waits for the calls that are in the socket.
+sim_mutant_of(42 include/gpunet/dev/impl/socket.h
+	"		if (!gnet__in_use(sk)) {"
+	"		if (@M@ || !gnet__in_use(sk)) {")
+
+foreach(file IN LISTS sim_mutated)
+	string(MAKE_C_IDENTIFIER ${file} name)
+	file(CONFIGURE OUTPUT ${sim_copy}/${file} @ONLY
+		CONTENT "extern int sim_mutant;\n#line 1 \"${file}\"\n@sim_text_${name}@")
+endforeach()

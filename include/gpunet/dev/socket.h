@@ -77,8 +77,8 @@ GNET_DEV int64_t grecv_warp(gnet_t *net, int fd, void *buf, uint64_t len, int fl
 GNET_DEV int64_t grecv_thread(gnet_t *net, int fd, void *buf, uint64_t len, int flags);
 
 /*
- * Working in place, by the block. A borrow holds its direction of the socket until it is given back, by any block: other calls of that
- * direction wait, or are -EAGAIN with MSG_DONTWAIT. `b` is memory that all threads of the block see; the bytes are b->ptr[0][0 ..
+ * Working in place. A borrow holds its direction of the socket until it is given back, by any scope: other calls of that
+ * direction wait, or are -EAGAIN with MSG_DONTWAIT. `b` is memory that all threads of the call see; the bytes are b->ptr[0][0 ..
  * b->len[0] - 1], then b->ptr[1][0 .. b->len[1] - 1]. They may be written, too, until the borrow is given back.
  *
  * gclose, by whomever, does not wait for a borrow: the descriptor and the connection end, the bytes stay where they are, and giving them
@@ -102,6 +102,18 @@ GNET_DEV int grecv_return(gnet_t *net, int fd, uint64_t n);
 GNET_DEV int gsend_reserve(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t n, int flags);
 /* Sends the first `n` bytes of the room and gives it back. -EINVAL as grecv_return. */
 GNET_DEV int gsend_commit(gnet_t *net, int fd, uint64_t n);
+/* The same by one warp, and by one thread. */
+GNET_DEV int64_t grecv_borrow_warp(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t most,
+				   int flags);
+GNET_DEV int64_t grecv_borrow_thread(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t most,
+				     int flags);
+GNET_DEV int grecv_return_warp(gnet_t *net, int fd, uint64_t n);
+GNET_DEV int grecv_return_thread(gnet_t *net, int fd, uint64_t n);
+GNET_DEV int gsend_reserve_warp(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t n, int flags);
+GNET_DEV int gsend_reserve_thread(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t n,
+				  int flags);
+GNET_DEV int gsend_commit_warp(gnet_t *net, int fd, uint64_t n);
+GNET_DEV int gsend_commit_thread(gnet_t *net, int fd, uint64_t n);
 
 /*
  * Waits until at least one of `n` descriptors has one of its events, or for timeout_ns nanoseconds (0: only looks; negative: without a

@@ -76,10 +76,9 @@ GNET_DEV void gnet__unlend_end(gnet_t *net, int fd, struct gnet_sock *sk, uint64
 
 /* ---- receive --------------------------------------------------------------------------------------------------------- */
 
-GNET_DEV int64_t grecv_borrow(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t most, int flags)
+GNET_DEV int64_t gnet__recv_borrow(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
+				   int fd, struct gnet_borrow *b, uint64_t most, int flags)
 {
-	struct gnet__scope sc = gnet__scope_of(GNET__BLOCK);
-	struct gnet__scratch *s = gnet__block_scratch();
 	int64_t rc;
 
 	gnet__sync(sc);
@@ -120,6 +119,27 @@ GNET_DEV int64_t grecv_borrow(gnet_t *net, int fd, struct gnet_borrow *b, uint64
 	return rc;
 }
 
+GNET_DEV int64_t grecv_borrow(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t most, int flags)
+{
+	return gnet__recv_borrow(gnet__scope_of(GNET__BLOCK), gnet__block_scratch(), net, fd, b,
+				 most, flags);
+}
+
+GNET_DEV int64_t grecv_borrow_warp(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t most,
+				   int flags)
+{
+	return gnet__recv_borrow(gnet__scope_of(GNET__WARP), gnet__warp_scratch(), net, fd, b, most,
+				 flags);
+}
+
+GNET_DEV int64_t grecv_borrow_thread(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t most,
+				     int flags)
+{
+	struct gnet__scratch s;
+
+	return gnet__recv_borrow(gnet__scope_of(GNET__THREAD), &s, net, fd, b, most, flags);
+}
+
 GNET_DEV int64_t gnet__recv_return(gnet_t *net, int fd, uint64_t n)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
@@ -139,6 +159,16 @@ GNET_DEV int64_t gnet__recv_return(gnet_t *net, int fd, uint64_t n)
 GNET_DEV int grecv_return(gnet_t *net, int fd, uint64_t n)
 {
 	GNET__BY_THREAD_0(gnet__recv_return(net, fd, n));
+}
+
+GNET_DEV int grecv_return_warp(gnet_t *net, int fd, uint64_t n)
+{
+	GNET__BY_LANE_0(gnet__recv_return(net, fd, n));
+}
+
+GNET_DEV int grecv_return_thread(gnet_t *net, int fd, uint64_t n)
+{
+	return (int)gnet__recv_return(net, fd, n);
 }
 
 /* ---- send ------------------------------------------------------------------------------------------------------------ */
@@ -179,6 +209,18 @@ GNET_DEV int gsend_reserve(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t 
 	GNET__BY_THREAD_0(gnet__send_reserve(net, fd, s_, b, n, flags));
 }
 
+GNET_DEV int gsend_reserve_warp(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t n, int flags)
+{
+	GNET__BY_LANE_0(gnet__send_reserve(net, fd, s_, b, n, flags));
+}
+
+GNET_DEV int gsend_reserve_thread(gnet_t *net, int fd, struct gnet_borrow *b, uint64_t n, int flags)
+{
+	struct gnet__scratch s;
+
+	return (int)gnet__send_reserve(net, fd, &s, b, n, flags);
+}
+
 GNET_DEV int64_t gnet__send_commit(gnet_t *net, int fd, uint64_t n)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
@@ -199,6 +241,16 @@ GNET_DEV int64_t gnet__send_commit(gnet_t *net, int fd, uint64_t n)
 GNET_DEV int gsend_commit(gnet_t *net, int fd, uint64_t n)
 {
 	GNET__BY_THREAD_0(gnet__send_commit(net, fd, n));
+}
+
+GNET_DEV int gsend_commit_warp(gnet_t *net, int fd, uint64_t n)
+{
+	GNET__BY_LANE_0(gnet__send_commit(net, fd, n));
+}
+
+GNET_DEV int gsend_commit_thread(gnet_t *net, int fd, uint64_t n)
+{
+	return (int)gnet__send_commit(net, fd, n);
 }
 
 #endif

@@ -24,6 +24,22 @@
 		return (int)rc_;                                  \
 	} while (0)
 
+/* The same by the first thread of a warp, for all of it. */
+#define GNET__BY_LANE_0(expr)                                        \
+	do {                                                         \
+		struct gnet__scope sc_ = gnet__scope_of(GNET__WARP); \
+		struct gnet__scratch *s_ = gnet__warp_scratch();     \
+		int64_t rc_;                                         \
+                                                                     \
+		gnet__sync(sc_);                                     \
+		if (sc_.tid == 0)                                    \
+			s_->rc = (expr);                             \
+		gnet__sync(sc_);                                     \
+		rc_ = s_->rc;                                        \
+		gnet__sync(sc_);                                     \
+		return (int)rc_;                                     \
+	} while (0)
+
 GNET_DEV int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
 {
 	uint32_t q =

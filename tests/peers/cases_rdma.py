@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""rdma:// between two processes through the software RNIC: no RDMA in the kernel is needed.
+
+UDP port 4791 of an address has one owner, so each case has a loopback address of its own, and clients find others.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+
+from peerlib import Process, Skip, case, check, cpu_ticks, pattern, same
+
+MIB = 1 << 20
+RNIC = {"GPUNET_VERBS": "rnic"}
+
+
+def own_address(env):
+    """A loopback address that nothing else uses, if the machine lets us have its RoCE port."""
+    env.count += 1
+    host = f"127.{100 + os.getpid() // 254 % 100}.{1 + os.getpid() % 254}.{env.count}"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.bind((host, 4791))
+        except OSError as e:
+            raise Skip(f"UDP port 4791 cannot be had: {e}") from None
+    return host
+
+
+def serve(env, **kw):
+    return env.echo(f"rdma://{own_address(env)}:7471", extra_env=RNIC, **kw)
+
+
+def through(env, server, data, seconds=60):
+    """The data as it comes back from the server."""
+    cat = env.cat(server.url, extra_env=RNIC)
+    try:
+        out, _ = cat.p.communicate(data, timeout=env.seconds(seconds))
+    except subprocess.TimeoutExpired:
+        cat.kill()
+        check(False, f"cat did not end within {env.seconds(seconds):g} s: {cat.err()[-400:]!r}")
+    check(cat.p.returncode == 0, f"cat: exit {cat.p.returncode}, {cat.err()[-400:]!r}")
+    return out
+
+
+@case("rdma_echo", limit=120)
+def rdma_echo(env):
+    """Random bytes there and back; then another client, and none of it hangs."""
+    server = serve(env, blocks=2, threads=128)
+    for n in (1, 1000, env.size(64, 4) * MIB):
+        data = pattern(n)
+        same(data, through(env, server, data))
+
+
+@case("rdma_clients", limit=120)
+def rdma_clients(env):
+    """Several clients at once, each a process with an address of its own."""
+    server = serve(env, blocks=4, threads=64)
+    data = [pattern(env.size(4, 1) * MIB, seed) for seed in range(6)]
+    cats = []
+    for d in data:
+        path = env.file("in")
+        with open(path, "wb") as f:
+            f.write(d)
+        with open(path, "rb") as f:
+            cats.append(env.cat(server.url, stdin=f, stdout=open(path + ".out", "wb"),
+                                extra_env=RNIC))
+        cats[-1].out = path + ".out"
+    for c, d in zip(cats, data):
+        c.expect(0, 60, "a client did not end")
+        with open(c.out, "rb") as f:
+            same(d, f.read())
+
+
+@case("rdma_refused")
+def rdma_refused(env):
+    """Nobody listens on that port: refused at once."""
+    server = serve(env)
+    cat = env.cat(server.url.replace(":7471", ":7472"), stdin=subprocess.DEVNULL,
+                  extra_env=RNIC)
+    cat.expect(1, 15, "cat did not end")
+    check("refused" in cat.err(), f"not named: {cat.err()[-400:]!r}")
+
+
+@case("rdma_server_killed", limit=90)
+def rdma_server_killed(env):
+    """kill -9 of the server: the client ends with an error in bounded time."""
+    server = serve(env)
+    cat = env.cat(server.url, extra_env=RNIC)
+    cat.p.stdin.write(b"x" * 1000)
+    cat.p.stdin.flush()
+    check(len(os.read(cat.p.stdout.fileno(), 1000)) > 0, "no echo")
+    server.kill()
+    try:
+        cat.p.stdin.write(b"y" * 1000)
+        cat.p.stdin.flush()
+    except BrokenPipeError:
+        pass
+    cat.expect(1, 60, "cat did not end")
+    cat.p.stdout.close()
+
+
+@case("rdma_client_killed", limit=90)
+def rdma_client_killed(env):
+    """kill -9 of a client in the middle of a stream: the server serves the next."""
+    server = serve(env, blocks=2)
+    cat = env.cat(server.url, extra_env=RNIC)
+    cat.p.stdin.write(b"x" * 100000)
+    cat.p.stdin.flush()
+    os.read(cat.p.stdout.fileno(), 1000)
+    cat.p.send_signal(signal.SIGKILL)
+    cat.p.wait()
+    data = pattern(MIB)
+    same(data, through(env, server, data))
+
+
+@case("rdma_address_taken")
+def rdma_address_taken(env):
+    """A second server on the same address: a named error."""
+    server = serve(env)
+    second = Process(env, env.command("echo", server.url.replace(":7471", ":7473"), "--device",
+                                      env.device),
+                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, extra_env=RNIC)
+    second.expect(1, 15, "it did not end")
+    check("4791" in second.err(), f"the port is not named: {second.err()[-400:]!r}")
+
+
+@case("rdma_idle")
+def rdma_idle(env):
+    """A server with a silent connection sleeps."""
+    server = serve(env)
+    cat = env.cat(server.url, extra_env=RNIC)
+    cat.p.stdin.write(b"x")
+    cat.p.stdin.flush()
+    check(os.read(cat.p.stdout.fileno(), 1) == b"x", "no echo")
+    time.sleep(0.5)
+    before = cpu_ticks(server.pid)
+    time.sleep(2)
+    used = cpu_ticks(server.pid) - before
+    check(used <= 4 * env.slow, f"{used} ticks in 2 s without traffic")
+    cat.p.stdin.close()
+    cat.expect(0, 15, "cat did not end")
+    cat.p.stdout.close()

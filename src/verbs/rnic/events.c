@@ -127,6 +127,17 @@ static void take(struct verbs_events *e, struct verbs_event *out)
 				     .param = ev->param };
 }
 
+/* As with librdmacm, the active side's queue pair works when its user has heard of it. */
+static void finish(struct verbs_event *ev)
+{
+	int rc = vid_finish_connect(ev->id);
+
+	if (!rc)
+		return;
+	ev->type = VERBS_EVENT_UNREACHABLE;
+	ev->status = rc;
+}
+
 int vevents_next(struct verbs_events *e, struct verbs_event *out)
 {
 	uint64_t count;
@@ -145,6 +156,8 @@ int vevents_next(struct verbs_events *e, struct verbs_event *out)
 		rc = sys.read(e->fd, &count, sizeof(count)) == -EBADF ? -EBADF : -EAGAIN;
 	}
 	pthread_mutex_unlock(&e->v->ev_lock);
+	if (!rc && out->type == VERBS_EVENT_ESTABLISHED && !out->id->passive)
+		finish(out);
 	return rc;
 }
 

@@ -233,7 +233,6 @@ static int host_open(const struct vaddr *a, bool quiet, struct vhost **out)
 	h->addr = *a;
 	h->mtu_code = wire_mtu_code(a->mtu > HEADERS ? a->mtu - HEADERS : 0);
 	h->all_ep = h->kick_ep = h->kick_fd = -1;
-	list_init(&h->todo);
 	list_init(&h->waiting);
 	list_init(&h->devices);
 	pthread_mutex_init(&h->lock, NULL);

@@ -37,7 +37,7 @@ static struct verbs_id *new_id(struct verbs *v)
 	if (!id)
 		return NULL;
 	id->v = v;
-	list_init(&id->todo);
+	list_init(&id->waiting);
 	list_init(&id->request_ev.link);
 	for (i = 0; i < 3; i++) {
 		list_init(&id->ev[i].link);
@@ -109,7 +109,7 @@ void vid_destroy(struct verbs_id *id)
 		struct vhost *h = id->dev->host;
 
 		vhost_lock(h);
-		list_del(&id->todo);
+		list_del(&id->waiting);
 		if (id->conn)
 			rnic_cm_release(id->conn, sys.now_ns());
 		vhost_flush(h);
@@ -451,7 +451,7 @@ int vid_accept(struct verbs_id *id, const struct verbs_conn_param *p)
 			     ? -ECONNRESET
 			     : 0; /* the peer has given up */
 	if (!rc)
-		list_add_tail(&h->waiting, &id->todo);
+		list_add_tail(&h->waiting, &id->waiting);
 	vhost_flush(h);
 	vhost_unlock(h);
 	return rc;
@@ -544,7 +544,7 @@ static void hear_end(struct verbs_id *id, const struct rnic_cm_event *ev)
 	struct vevent *to = &id->ev[answer ? VID_ANSWER : VID_END];
 	bool late = ev->type == RNIC_CM_UNREACHABLE || ev->reason == WIRE_REJ_TIMEOUT;
 
-	list_del(&id->todo);
+	list_del(&id->waiting);
 	if (id->qp)
 		vqp_fail(id->qp, sys.now_ns());
 	if (!answer) {
@@ -559,19 +559,21 @@ static void hear_end(struct verbs_id *id, const struct rnic_cm_event *ev)
 
 int vid_hear(void *ctx, const struct rnic_cm_event *ev)
 {
-	struct vhost *h = ctx;
 	struct verbs_id *id = ev->user;
+
+	(void)ctx;
 
 	switch (ev->type) {
 	case RNIC_CM_REQUEST:
 		return hear_request(ev);
 	case RNIC_CM_RESPONSE:
+		/* The queue pair gets ready when this is taken, so that nothing arrives before. */
 		id->theirs = ev->peer;
-		id->told = param_of(ev);
-		list_add_tail(&h->todo, &id->todo);
+		id->ev[VID_ANSWER].param = param_of(ev);
+		vevent_put(&id->ev[VID_ANSWER], VERBS_EVENT_ESTABLISHED, 0, 0);
 		break;
 	case RNIC_CM_ESTABLISHED:
-		list_del(&id->todo);
+		list_del(&id->waiting);
 		vevent_put(&id->ev[VID_ANSWER], VERBS_EVENT_ESTABLISHED, 0, 0);
 		break;
 	case RNIC_CM_REJECTED:
@@ -585,33 +587,30 @@ int vid_hear(void *ctx, const struct rnic_cm_event *ev)
 	return 0;
 }
 
-static void finish_connect(struct verbs_id *id, uint64_t now)
+int vid_finish_connect(struct verbs_id *id)
 {
-	struct vevent *ev = &id->ev[VID_ANSWER];
-	int rc = id->qp ? vqp_connect(id->qp, now) : -EINVAL;
+	struct vhost *h = id->dev->host;
+	uint64_t now = sys.now_ns();
+	int rc = -EINVAL;
 
-	if (rc) {
+	vhost_lock(h);
+	if (id->qp)
+		rc = vqp_connect(id->qp, now);
+	if (rc)
 		rnic_cm_reject(id->conn, WIRE_REJ_CONSUMER, NULL, 0, now);
-		vevent_put(ev, VERBS_EVENT_UNREACHABLE, rc, 0);
-		return;
-	}
-	rnic_cm_establish(id->conn, now);
-	ev->param = id->told;
-	vevent_put(ev, VERBS_EVENT_ESTABLISHED, 0, 0);
+	else if (rnic_cm_establish(id->conn, now))
+		rc = -ECONNRESET; /* the peer has given up meanwhile */
+	vhost_flush(h);
+	vhost_unlock(h);
+	return rc;
 }
 
 void vid_work(struct vhost *h, uint64_t now)
 {
 	struct list *l, *next;
 
-	while (!list_empty(&h->todo)) {
-		struct verbs_id *id = list_entry(h->todo.next, struct verbs_id, todo);
-
-		list_del(&id->todo);
-		finish_connect(id, now);
-	}
 	for (l = h->waiting.next; l != &h->waiting; l = next) {
-		struct verbs_id *id = list_entry(l, struct verbs_id, todo);
+		struct verbs_id *id = list_entry(l, struct verbs_id, waiting);
 
 		next = l->next;
 		if (id->qp && rnic_qp_established(id->qp->qp))

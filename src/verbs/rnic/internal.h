@@ -57,7 +57,6 @@ struct vhost {
 	uint64_t polled_at;  /* somebody polled and ran the device */
 	uint64_t wake_at;    /* the thread looks again then, whatever happens */
 	bool backoff;        /* it leaves packets to those who poll */
-	struct list todo;    /* ids whose peer has answered */
 	struct list waiting; /* ids that wait for an RTU */
 	struct list devices; /* of the providers */
 	uint16_t *ports;     /* ids bound to each port */
@@ -125,8 +124,7 @@ struct verbs_id {
 	struct verbs_conn_param param;
 	uint32_t my_psn;
 	struct rnic_cm_qp theirs; /* as told */
-	struct verbs_conn_param told;
-	struct list todo; /* in the host's todo or waiting */
+	struct list waiting;      /* in the host's, for an RTU */
 };
 
 struct verbs_comp {
@@ -199,8 +197,10 @@ enum { VID_RESOLVED, VID_ANSWER, VID_END }; /* of id->ev */
 
 /* The CM has something to tell; with the host's lock, from within the CM. */
 int vid_hear(void *ctx, const struct rnic_cm_event *ev);
-/* With the host's lock: what vid_hear() could not do. */
+/* With the host's lock: whoever has sent data needs no RTU. */
 void vid_work(struct vhost *h, uint64_t now);
+/* The peer's answer is taken: the queue pair to RTS, and the RTU. */
+int vid_finish_connect(struct verbs_id *id);
 int vid_create(struct verbs_events *e, void *user, struct verbs_id **out);
 void vid_destroy(struct verbs_id *id);
 int vid_option(struct verbs_id *id, enum verbs_id_option option, int value);

@@ -109,6 +109,10 @@ static int64_t make_listener(struct world *w, struct block *b)
 {
 	int64_t fd;
 
+	if (blockIdx.x) {
+		fd = wait_word(w, b, &w->up, "the listener");
+		return fd < 0 ? fd : fd - 1;
+	}
 	doing(b, "gsocket for the listener");
 	fd = must(w, b, gsocket(w->net, w->domain, SOCK_STREAM, 0));
 	if (fd < 0)
@@ -328,12 +332,27 @@ static int64_t read_call(struct world *w, struct block *b, struct task *t, int f
 	}
 }
 
+/* A read of a shared flow: by one of several readers whole units only. */
+static struct call any_units_read(const struct task *t)
+{
+	static const enum way ways[] = { PLAIN, PLAIN, WARP, THREAD };
+	struct call c = { 0 };
+
+	c.way = ways[sim_below(4)];
+	c.len = any_len();
+	if (t->alone)
+		return c;
+	c.len = (c.len + 7) & ~UINT64_C(7);
+	c.flags = GNET_MSG_WAITALL;
+	return c;
+}
+
 /* One call; the result. The task may be done after it. */
 static int64_t read_step(struct world *w, struct block *b, struct task *t, bool dontwait)
 {
 	int fd = (int)t->c->end[t->end].fd - 1;
-	struct call c = share_call(any_read(dontwait));
 	struct flow *f = &t->c->flow[!t->end];
+	struct call c = share_call(f->shared ? any_units_read(t) : any_read(dontwait));
 	int64_t rc = read_call(w, b, t, fd, c);
 
 	result(b, rc);
@@ -343,6 +362,8 @@ static int64_t read_step(struct world *w, struct block *b, struct task *t, bool 
 		flow_check(f, f->received, b->buf, (uint64_t)rc);
 	else if (is_first() && (rc <= 0 || c.way != BORROW) && rc != -EAGAIN)
 		flow_got(t->c, t->end, b->buf, rc);
+	if (is_first() && f->shared && rc > 0)
+		units_check(t, b->buf, (uint64_t)rc);
 	if (is_first() && (c.flags & GNET_MSG_WAITALL) && !dontwait &&
 	    !t->c->end[t->end].nonblock && rc > 0 && rc < (int64_t)c.len && !f->ended &&
 	    !t->c->chaos)
@@ -422,6 +443,45 @@ static int64_t write_call(struct world *w, struct block *b, struct task *t, int 
 	return rc;
 }
 
+/* One call that writes units, all of them unless the connection ends. */
+static int64_t write_units(struct world *w, struct block *b, struct task *t, int fd)
+{
+	static const enum way ways[] = { PLAIN, PLAIN, WARP, THREAD };
+	struct flow *f = &t->c->flow[t->end];
+	struct call c = { 0 };
+	int64_t rc = 0;
+
+	if (is_first()) {
+		c.way = ways[sim_below(4)];
+		c.len = sim_between(1, sim_chance(300) ? MOST_UNITS : 20);
+		c.len = 8 * (c.len < t->units ? c.len : t->units);
+		units_fill(t, b->buf, (unsigned)(c.len / 8));
+		f->sent += c.len;
+	}
+	c = share_call(c);
+	doing(b, "send(%x, %llu, way %d) of units", fd, (unsigned long long)c.len, c.way);
+	if (c.way == WARP && gnet__tid() < 32)
+		rc = gsend_warp(w->net, fd, b->buf, c.len, 0);
+	else if (c.way == THREAD && is_first())
+		rc = gsend_thread(w->net, fd, b->buf, c.len, 0);
+	else if (c.way == PLAIN)
+		rc = gsend(w->net, fd, b->buf, c.len, 0);
+	rc = share(rc);
+	result(b, rc);
+	if (!is_first())
+		return rc;
+	f->sent -= c.len - (rc > 0 ? (uint64_t)rc : 0);
+	t->units -= c.len / 8;
+	if (rc != (int64_t)c.len && !t->c->chaos && !w->aborted)
+		sim_fail("%s: %lld", b->doing, (long long)rc);
+	if (rc != (int64_t)c.len) {
+		t->units = 0; /* no whole unit would follow */
+		if (rc < 0)
+			call_failed(t->c, t->end, b->doing, rc);
+	}
+	return rc;
+}
+
 /* The writer's last word. The other task of this end, if it is still there, closes. */
 static void write_end(struct world *w, struct block *b, struct task *t, int fd)
 {
@@ -448,6 +508,15 @@ static int64_t write_step(struct world *w, struct block *b, struct task *t, bool
 	struct call c;
 	int64_t rc;
 
+	if (f->shared) {
+		while (share(t->units != 0))
+			write_units(w, b, t, fd);
+		if (is_first())
+			t->done = true;
+		if (share(is_first() && !--f->writers))
+			write_end(w, b, t, fd);
+		return 0;
+	}
 	if (share(f->sent == f->total)) {
 		write_end(w, b, t, fd);
 		return 0;
@@ -479,10 +548,17 @@ static void maybe_chaos(struct world *w, struct block *b, struct task *t)
 	int fd = (int)e->fd - 1, how;
 	int64_t rc;
 
-	if (t->c->chaos < CLOSED || t->c->chaos > SHUT || !share(is_first() && sim_chance(50)))
+	/* Not before both sides know which connection it is. */
+	if (t->c->chaos < CLOSED || t->c->chaos > SHUT || !share(t->c->end[!t->end].fd != 0) ||
+	    !share(is_first() && sim_chance(50)))
 		return;
 	if (t->c->chaos == SHUT) {
 		how = (int)share(sim_below(3));
+		/* Both sides' writers would wait for ever if nobody read. */
+		if (share(how == SHUT_RD && t->c->end[!t->end].deaf))
+			how = SHUT_RDWR;
+		if (is_first() && how == SHUT_RD)
+			e->deaf = true;
 		if (is_first() && how != SHUT_WR)
 			e->told = true;
 		if (is_first() && how != SHUT_RD)
@@ -622,6 +698,11 @@ static void run_all(struct world *w, struct block *b)
 		must(w, b, rc);
 }
 
+static bool take_ticket(unsigned *left)
+{
+	return *left && (*left)--;
+}
+
 GNET_KERNEL(sim_program, struct args, a)
 {
 	struct world *w = a.w;
@@ -638,18 +719,20 @@ GNET_KERNEL(sim_program, struct args, a)
 		if ((b->connects >> i & 1) && connect_one(w, b, &w->conn[i]) < 0)
 			return;
 	}
-	for (i = 0; i < b->accepts; i++) {
+	while (b->accepts && share(is_first() && take_ticket(&w->to_accept))) {
 		if (accept_one(w, b, (int)listener) < 0)
+			return;
+	}
+	/* The listener ends while connections are used. */
+	if (b->accepts && share(is_first() && !--w->acceptors)) {
+		doing(b, "gclose(%llx) of the listener", (long long)listener);
+		if (must(w, b, gclose(w->net, (int)listener)) < 0)
 			return;
 	}
 	if (b->polls)
 		run_all(w, b);
 	else if (b->n_tasks)
 		run_one(w, b, &b->task[0]);
-	if (listener >= 0) {
-		doing(b, "gclose(%llx) of the listener", (long long)listener);
-		must(w, b, gclose(w->net, (int)listener));
-	}
 	doing(b, "ended");
 }
 

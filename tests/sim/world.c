@@ -54,6 +54,65 @@ void flow_check(const struct flow *f, uint64_t pos, const uint8_t *buf, uint64_t
 			 (unsigned long long)(pos + n), (unsigned long long)f->sent);
 }
 
+void units_fill(struct task *t, uint8_t *buf, unsigned n)
+{
+	const struct flow *f = &t->c->flow[t->end];
+	struct unit u = { (uint8_t)f->id, (uint8_t)t->writer, t->call++, 0, (uint16_t)n };
+
+	for (; u.number < n; u.number++)
+		memcpy(buf + 8 * u.number, &u, sizeof(u));
+}
+
+static void unit_check(struct task *t, const struct unit *u)
+{
+	const struct flow *f = &t->c->flow[!t->end];
+	struct place *p = &t->place;
+	const struct unit *l = &p->last;
+	bool ok = u->flow == f->id && u->writer < f->n_writers && u->number < u->of;
+
+	if (ok && p->any && l->number + 1 < l->of)
+		ok = u->writer == l->writer && u->call == l->call && u->number == l->number + 1;
+	else if (ok && (t->alone || p->any))
+		ok = !u->number;
+	if (ok && !u->number)
+		ok = t->alone ? u->call == p->call[u->writer] : u->call >= p->call[u->writer];
+	if (!ok)
+		sim_fail(
+			"flow %u: unit %u of %u of writer %u's call %u comes after unit %u of %u of writer "
+			"%u's call %u",
+			f->id, u->number, u->of, u->writer, u->call, l->number, l->of, l->writer,
+			l->call);
+	p->call[u->writer] = (uint16_t)(u->call + 1);
+	p->last = *u;
+	p->any = true;
+}
+
+void units_check(struct task *t, const uint8_t *buf, uint64_t n)
+{
+	struct flow *f = &t->c->flow[!t->end];
+	struct place *p = &t->place;
+	struct unit u;
+	uint64_t i;
+
+	/* Others may have read in between. */
+	if (!t->alone)
+		p->any = false;
+	for (i = 0; i < n && !f->cut; i++) {
+		p->part[p->n_part++] = buf[i];
+		if (p->n_part < 8)
+			continue;
+		p->n_part = 0;
+		memcpy(&u, p->part, sizeof(u));
+		unit_check(t, &u);
+	}
+	if (!p->n_part || t->alone)
+		return;
+	if (!t->c->chaos)
+		sim_fail("flow %u: a read of %llu bytes ends in the middle of a unit", f->id,
+			 (unsigned long long)n);
+	f->cut = true;
+}
+
 void call_failed(struct conn *c, unsigned end, const char *call, int64_t rc)
 {
 	bool known = rc == -ECONNRESET || rc == -EPIPE || rc == -EBADF || rc == -ENOTCONN;
@@ -71,11 +130,14 @@ void flow_got(struct conn *c, unsigned end, const uint8_t *buf, int64_t rc)
 	struct flow *f = &c->flow[!end];
 
 	if (rc > 0) {
-		if (buf)
+		if (buf && !f->shared)
 			flow_check(f, f->received, buf, (uint64_t)rc);
 		f->received += (uint64_t)rc;
-		if (f->eof)
+		if (f->eof && !f->shared)
 			sim_fail("flow %u: %lld bytes after its end", f->id, (long long)rc);
+		if (f->received > f->sent)
+			sim_fail("flow %u: %llu bytes were received, %llu sent", f->id,
+				 (unsigned long long)f->received, (unsigned long long)f->sent);
 		return;
 	}
 	if (rc < 0) {
@@ -83,7 +145,7 @@ void flow_got(struct conn *c, unsigned end, const uint8_t *buf, int64_t rc)
 		return;
 	}
 	f->eof = true;
-	if (c->end[end].told || c->chaos)
+	if (c->end[end].told || c->chaos || f->shared)
 		return; /* by an error, or with what a call still has in hand: see check_flow */
 	if (!f->ended || f->received != f->sent)
 		sim_fail("flow %u: ends after %llu bytes, of %llu that were sent%s", f->id,
@@ -334,22 +396,90 @@ static uint64_t total(void)
 	return n < 40 * host_buffer() ? n : 40 * host_buffer();
 }
 
-static void give_task(struct world *w, struct conn *c, unsigned end, bool reads)
+/* Tasks that are not alone always find room in two blocks. */
+static bool few_left(const struct world *w)
+{
+	unsigned i, n = 0;
+
+	for (i = 0; i < w->n_blocks; i++)
+		n += !w->block[i].full;
+	return n <= 2;
+}
+
+/* A block with room for a task, or (alone) for one and no other. */
+static struct task *give_task(struct world *w, struct conn *c, unsigned end, bool reads, bool alone)
 {
 	unsigned first = sim_below(w->n_blocks), i;
 
-	c->end[end].users++;
-	if (c->end[end].host)
-		return;
-	for (i = 0; i < w->n_blocks; i++) {
+	for (i = 0; i < w->n_blocks && !(alone && few_left(w)); i++) {
 		struct block *b = &w->block[(first + i) % w->n_blocks];
+		struct task *t = &b->task[b->n_tasks];
 
-		if (b->n_tasks == MOST_TASKS)
+		if (b->full || b->n_tasks == MOST_TASKS || (alone && b->n_tasks))
 			continue;
-		b->task[b->n_tasks++] = (struct task){ .c = c, .end = end, .reads = reads };
-		return;
+		b->full = alone;
+		b->n_tasks++;
+		*t = (struct task){ .c = c, .end = end, .reads = reads };
+		c->end[end].users++;
+		return t;
 	}
-	sim_fail("no block has room for a task");
+	return NULL;
+}
+
+/* Several tasks for a flow between kernels, as many as there are blocks that have nothing else to do. */
+static void share_writers(struct world *w, struct conn *c, unsigned d)
+{
+	struct flow *f = &c->flow[d];
+	unsigned most = sim_between(1, MOST_WRITERS);
+	struct task *t;
+
+	f->total = d ? 0 : HELLO;
+	while (f->n_writers < most && (t = give_task(w, c, d, false, true))) {
+		t->writer = f->n_writers++;
+		t->units = total() / 8;
+		f->total += 8 * t->units;
+	}
+	f->writers = f->n_writers;
+}
+
+static void share_flow(struct world *w, struct conn *c, unsigned d)
+{
+	struct flow *f = &c->flow[d];
+	struct task *t[3] = { NULL };
+	unsigned n = 0, most = sim_between(1, 3);
+
+	share_writers(w, c, d);
+	f->shared = f->n_writers;
+	if (!f->shared)
+		return;
+	while (n < most && (t[n] = give_task(w, c, !d, true, true)))
+		n++;
+	if (!n) {
+		t[0] = give_task(w, c, !d, true, false);
+		n = t[0] ? 1 : 0;
+	}
+	if (!n)
+		sim_fail("no block has room for a task");
+	t[0]->alone = n == 1;
+	if (n > 1)
+		c->end[!d].nonblock = false;
+	c->end[d].nonblock = false;
+}
+
+static void give_flow(struct world *w, struct conn *c, unsigned d)
+{
+	if (!c->end[0].host && !c->end[1].host && sim_chance(300))
+		share_flow(w, c, d);
+	if (c->flow[d].shared)
+		return;
+	if (c->end[d].host)
+		c->end[d].users++;
+	else if (!give_task(w, c, d, false, false))
+		sim_fail("no block has room for a task");
+	if (c->end[!d].host)
+		c->end[!d].users++;
+	else if (!give_task(w, c, !d, true, false))
+		sim_fail("no block has room for a task");
 }
 
 static void make_conn(struct world *w, unsigned id)
@@ -369,15 +499,13 @@ static void make_conn(struct world *w, unsigned id)
 		c->end[i].nonblock = sim_chance(200);
 		c->end[i].left = c->chaos == CALM && sim_chance(50);
 	}
-	/* Block 0 accepts only, so that nobody waits for an accept that comes after. */
+	/* Those that accept do not connect, so that nobody waits for an accept that comes after. */
 	if (!c->end[0].host)
-		w->block[1 + sim_below(w->n_blocks - 1)].connects |= 1u << id;
+		w->block[w->acceptors + sim_below(w->n_blocks - w->acceptors)].connects |= 1u << id;
 	if (!c->end[1].host)
-		w->block[0].accepts++;
-	for (i = 0; i < 2; i++) {
-		give_task(w, c, i, false);
-		give_task(w, c, i, true);
-	}
+		w->to_accept++;
+	for (i = 0; i < 2; i++)
+		give_flow(w, c, i);
 }
 
 void world_make(struct world *w)
@@ -389,8 +517,9 @@ void world_make(struct world *w)
 	w->n_blocks = sim_between(2, MOST_BLOCKS);
 	w->n_threads = threads[sim_below(8)];
 	w->n_conns = sim_between(1, MOST_CONNS);
-	if (w->n_conns * 4 > w->n_blocks * MOST_TASKS)
-		w->n_conns = w->n_blocks * MOST_TASKS / 4;
+	w->acceptors = w->n_blocks > 2 ? sim_between(1, 2) : 1;
+	for (i = 0; i < w->acceptors; i++)
+		w->block[i].accepts = true;
 	w->backlog = (int)sim_below(5);
 	if (sim_chance(100))
 		w->abort_after = 1 + sim_random() % (1000u << sim_below(13));
@@ -399,7 +528,8 @@ void world_make(struct world *w)
 	for (i = 0; i < w->n_conns; i++)
 		make_conn(w, i);
 	for (i = 0; i < w->n_blocks; i++)
-		w->block[i].polls = w->block[i].n_tasks > 1 || sim_chance(300);
+		w->block[i].polls =
+			w->block[i].n_tasks > 1 || (!w->block[i].full && sim_chance(300));
 }
 
 static void check_flow(const struct conn *c, unsigned d)

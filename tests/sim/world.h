@@ -16,9 +16,9 @@
 #include <gpunet/dev/socket.h>
 
 #define MOST_CONNS 6
-#define MOST_BLOCKS 6
-#define MOST_TASKS 6 /* of one block */
-#define HELLO 8      /* bytes of a connector's flow that say which connection it is */
+#define MOST_BLOCKS 8
+#define MOST_TASKS 12 /* of one block */
+#define HELLO 8       /* bytes of a connector's flow that say which connection it is */
 #define BUFFER 32768
 
 /* One direction of a connection. */
@@ -27,8 +27,36 @@ struct flow {
 	uint64_t total;    /* bytes to be sent */
 	uint64_t sent;     /* that a call took */
 	uint64_t received; /* that a call gave */
-	bool ended;        /* the writer has ended it, or is about to */
-	bool eof;          /* the reader has seen its end */
+	bool shared;       /* made of units (below): several write it or read it */
+	bool cut;          /* a read ended in the middle of a unit */
+	unsigned writers;  /* tasks that are not done, of a flow that is shared */
+	unsigned n_writers;
+	bool ended; /* the writer has ended it, or is about to */
+	bool eof;   /* the reader has seen its end */
+};
+
+/*
+ * A shared flow's bytes: each 8 are a unit that says who wrote it, in which call, and which of the call's it is. So whoever reads
+ * some can tell whether a call's bytes are together, in order, and none is there twice or missing.
+ */
+#define MOST_WRITERS 3
+#define MOST_UNITS 512 /* of one call */
+
+struct unit {
+	uint8_t flow, writer;
+	uint16_t call, number, of;
+};
+
+_Static_assert(sizeof(struct unit) == 8, "a unit is 8 bytes");
+
+/* What one reader has seen last of a shared flow. */
+struct place {
+	struct unit last;
+	bool any;
+	uint16_t call
+		[MOST_WRITERS]; /* the next one that may begin; of one reader among several: at least */
+	uint8_t part[8];
+	unsigned n_part;
 };
 
 /* One side of a connection: end 0 has connected, end 1 was accepted. It writes flow[its number], reads the other. */
@@ -37,6 +65,7 @@ struct end {
 	uint64_t fd;    /* word that kernels wait for: descriptor + 1 */
 	unsigned users; /* tasks that are not done */
 	bool told;      /* a call was told of an error, or the receiving direction was shut down */
+	bool deaf;      /* its receiving direction was shut down, alone */
 	bool nonblock;  /* the socket is */
 	bool left;      /* the last one to use it does not close it */
 };
@@ -64,14 +93,21 @@ struct task {
 	unsigned end;
 	bool reads;
 	bool done;
+	/* Of a shared flow. */
+	unsigned writer;
+	uint64_t units; /* to be written */
+	uint16_t call;  /* the next call's number */
+	bool alone;     /* the only reader: it sees all units */
+	struct place place;
 };
 
 struct block {
 	struct task task[MOST_TASKS];
 	unsigned n_tasks;
 	bool polls;        /* does all of its tasks at once */
+	bool full;         /* takes no more tasks */
 	unsigned connects; /* bit set: connections that it makes */
-	unsigned accepts;  /* how many it accepts */
+	bool accepts;      /* as many as it gets hold of */
 	char doing[80];    /* for reports */
 	uint8_t buf[BUFFER];
 };
@@ -88,9 +124,9 @@ struct world {
 	struct sockaddr_storage addr[2]; /* of the kernel's listener, of the host's */
 	socklen_t addr_len[2];
 	int backlog;
-	uint64_t up;       /* word: the kernel's listener + 1 */
-	unsigned accepted; /* by kernels, in all */
-	unsigned to_accept;
+	uint64_t up;        /* word: the kernel's listener + 1 */
+	unsigned to_accept; /* by kernels */
+	unsigned acceptors; /* blocks that still accept */
 };
 
 struct gpunet;
@@ -109,6 +145,10 @@ uint8_t flow_byte(const struct flow *f, uint64_t pos);
 void flow_fill(const struct flow *f, uint64_t pos, uint8_t *buf, uint64_t n);
 /* Ends the run if these are not the flow's bytes at `pos`. */
 void flow_check(const struct flow *f, uint64_t pos, const uint8_t *buf, uint64_t n);
+/* The next call of a task that writes a shared flow: fills `buf` with n units. */
+void units_fill(struct task *t, uint8_t *buf, unsigned n);
+/* What a reader of a shared flow got. */
+void units_check(struct task *t, const uint8_t *buf, uint64_t n);
 /* What a read gave: bytes that are consumed, the end, or an error. */
 void flow_got(struct conn *c, unsigned end, const uint8_t *buf, int64_t rc);
 /* Ends the run if a call on this end of a connection must not fail so. */

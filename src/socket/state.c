@@ -28,8 +28,8 @@ static int start(struct sock *s)
 static void connected(struct sock *s)
 {
 	s->state = SOCK_CONNECTED;
-	stream_is_connected(&s->st);
 	stream_connected(&s->st, s->ch);
+	stream_is_connected(&s->st);
 	stream_event(&s->st, CHANNEL_IN | CHANNEL_OUT);
 }
 

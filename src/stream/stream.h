@@ -103,6 +103,8 @@ void stream_connecting(struct stream *s);
 void stream_not_connected(struct stream *s, int err);
 /* It has succeeded: the line says so. */
 void stream_is_connected(struct stream *s);
+/* Where a stream's positions begin: 0, but in a test of what happens when they are large, whose kernels set their own side. */
+extern uint64_t stream_first_position;
 /* The channel is connected: bytes may flow. */
 void stream_connected(struct stream *s, struct channel *ch);
 /* The channel told of events (channel.h). */

@@ -74,8 +74,21 @@ void stream_set_dgram(struct stream *s, unsigned addr_room, uint64_t most)
 	s->dgram_most = most;
 }
 
+uint64_t stream_first_position;
+
+static void begin_at(struct stream *s, uint64_t pos)
+{
+	s->rx_tail = s->tx_tail = s->tx_head = pos;
+	s->cell0 = (pos & GNET_LINE_TAIL_MASK) << GNET_LINE_TAIL_SHIFT;
+	__atomic_store_n(&s->bus->head, pos, __ATOMIC_RELAXED);
+	stream_publish_txw(s);
+	stream_publish_flags(s, s->flags);
+}
+
 void stream_connected(struct stream *s, struct channel *ch)
 {
+	if (stream_first_position && !s->dgram)
+		begin_at(s, stream_first_position);
 	s->ch = ch;
 	s->readable = s->writable = true;
 	s->rings = ch->ops->ring != NULL;

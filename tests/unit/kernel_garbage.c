@@ -366,7 +366,15 @@ static void a_sender_gets_an_idle_readers_segment(void **state)
 	assert_int_equal(gpunet_close(g, 5000), 0);
 }
 
-/* Twice as many have sent long messages as there are segments, and are idle now. */
+static int64_t send_parts(gnet_t *n, int fd, char *buf, uint64_t len)
+{
+	struct gnet_iovec v[2] = { { buf, len / 2 }, { buf + len / 2, len - len / 2 } };
+	struct gnet_msghdr m = { .iov = v, .iovlen = 2 };
+
+	return gsendmsg(n, fd, &m, 0);
+}
+
+/* Twice as many have sent long messages as there are segments, in one piece or two, and are idle now. */
 static void idle_senders_do_not_keep_the_segments(void **state)
 {
 	enum { SEGMENTS = 8, PAIRS = 2 * SEGMENTS, LONG = 60000 };
@@ -381,10 +389,13 @@ static void idle_senders_do_not_keep_the_segments(void **state)
 		buf[i] = (char)(i * 7 + i / 251);
 	for (i = 0; i < PAIRS; i++) {
 		fd[i] = pair(n, &host[i]);
-		assert_int_equal(gsend(n, fd[i], buf, 1000, 0), 1000);
+		assert_int_equal(i % 2 ? gsend(n, fd[i], buf, 1000, 0)
+				       : send_parts(n, fd[i], buf, 1000),
+				 1000);
 		assert_int_equal(recv(host[i], got, 1000, MSG_WAITALL), 1000);
 	}
-	for (i = 0; i < PAIRS; i++) {
+	/* The last first, who found none left if others kept theirs. */
+	for (i = PAIRS - 1; i >= 0; i--) {
 		entries = n->sqd[0].tail;
 		assert_int_equal(gsend(n, fd[i], buf, LONG, 0), LONG);
 		/* Inline it would be 572. */

@@ -76,8 +76,10 @@ GNET__COLD int64_t gnet__send_parts(struct gnet__scope sc, struct gnet__scratch 
 			break;
 	}
 	gnet__sync(sc);
-	if (sc.tid == 0)
+	if (sc.tid == 0) {
+		gnet__send_detach(net, fd, sk);
 		gnet__give(&sk->tx);
+	}
 	return sent ? (int64_t)sent : rc;
 }
 

@@ -47,49 +47,46 @@ static int is_stream(int fd)
 	return type == SOCK_STREAM;
 }
 
-/* The first few bytes of what the message describes. */
-static size_t cut(const struct msghdr *m, struct iovec *one)
+/* An error, or 0 with what the message describes cut to its first few bytes, or not. */
+static int disturb(int fd, struct msghdr *m, struct iovec *one)
 {
-	size_t n = 1 + draw() % 200;
+	size_t n;
 
+	if (happens(INTERRUPT))
+		return -EINTR;
+	if (happens(NO_MEMORY))
+		return draw() % 2 ? -ENOMEM : -ENOBUFS;
+	if (!is_stream(fd) || !happens(SHORT) || !m->msg_iov[0].iov_len)
+		return 0;
+	n = 1 + draw() % 200;
 	*one = m->msg_iov[0];
 	if (one->iov_len > n)
 		one->iov_len = n;
-	return one->iov_len;
+	m->msg_iov = one;
+	m->msg_iovlen = 1;
+	return 0;
 }
 
 static ssize_t bad_sendmsg(int fd, const struct msghdr *m, int flags)
 {
-	struct msghdr shorter = *m;
+	struct msghdr cut = *m;
 	struct iovec one;
+	int rc = disturb(fd, &cut, &one);
 
-	if (happens(INTERRUPT))
-		return -EINTR;
-	if (happens(NO_MEMORY))
-		return draw() % 2 ? -ENOMEM : -ENOBUFS;
-	if (is_stream(fd) && happens(SHORT) && cut(m, &one)) {
-		shorter.msg_iov = &one;
-		shorter.msg_iovlen = 1;
-		return sys_real.sendmsg(fd, &shorter, flags);
-	}
-	return sys_real.sendmsg(fd, m, flags);
+	return rc ? rc : sys_real.sendmsg(fd, &cut, flags);
 }
 
 static ssize_t bad_recvmsg(int fd, struct msghdr *m, int flags)
 {
-	struct msghdr shorter = *m;
+	struct msghdr cut = *m;
 	struct iovec one;
+	ssize_t n = disturb(fd, &cut, &one);
 
-	if (happens(INTERRUPT))
-		return -EINTR;
-	if (happens(NO_MEMORY))
-		return draw() % 2 ? -ENOMEM : -ENOBUFS;
-	if (is_stream(fd) && happens(SHORT) && cut(m, &one)) {
-		shorter.msg_iov = &one;
-		shorter.msg_iovlen = 1;
-		return sys_real.recvmsg(fd, &shorter, flags);
-	}
-	return sys_real.recvmsg(fd, m, flags);
+	if (!n)
+		n = sys_real.recvmsg(fd, &cut, flags);
+	m->msg_namelen = cut.msg_namelen;
+	m->msg_flags = cut.msg_flags;
+	return n;
 }
 
 static int bad_accept(int fd, struct sockaddr *a, socklen_t *n)

@@ -846,6 +846,33 @@ static void floods_of_requests_are_bounded(void **state)
 	rnic_cm_close(f.cm);
 }
 
+/* Requests of which nobody may be told. */
+static void give_bad_requests(struct flood *f, const struct rnic_path *back,
+			      const struct rnic_path *other)
+{
+	struct wire_cm m;
+
+	/* A source that its sender does not have. */
+	make_req(&m, back, 5);
+	give(f->cm, other, &m, 0);
+	assert_int_equal(f->told, 0);
+	assert_int_equal(rnic_cm_counters(f->cm)->rx_spoofed, 1);
+	make_req(&m, back, 5);
+	m.u.req.qpn = 0;
+	give(f->cm, back, &m, 0);
+	make_req(&m, back, 5);
+	m.u.req.path_mtu = 9;
+	give(f->cm, back, &m, 0);
+	make_req(&m, back, 5);
+	m.u.req.transport = WIRE_CM_TRANSPORT_UC;
+	give(f->cm, back, &m, 0);
+	make_req(&m, back, 5);
+	m.u.req.priv[0] = 1;
+	give(f->cm, back, &m, 0);
+	assert_int_equal(f->told, 0);
+	assert_int_equal(f->sent, 5);
+}
+
 static void messages_count_only_from_the_peer(void **state)
 {
 	struct rnic_path back = path_from(7), other = path_from(8);
@@ -855,26 +882,7 @@ static void messages_count_only_from_the_peer(void **state)
 
 	(void)state;
 	flood_open(&f, (struct rnic_cm_config){ .max_conns = 1 });
-	/* A source that its sender does not have. */
-	make_req(&m, &back, 5);
-	give(f.cm, &other, &m, 0);
-	assert_int_equal(f.told, 0);
-	assert_int_equal(rnic_cm_counters(f.cm)->rx_spoofed, 1);
-	make_req(&m, &back, 5);
-	m.u.req.qpn = 0;
-	give(f.cm, &back, &m, 0);
-	make_req(&m, &back, 5);
-	m.u.req.path_mtu = 9;
-	give(f.cm, &back, &m, 0);
-	make_req(&m, &back, 5);
-	m.u.req.transport = WIRE_CM_TRANSPORT_UC;
-	give(f.cm, &back, &m, 0);
-	make_req(&m, &back, 5);
-	m.u.req.priv[0] = 1;
-	give(f.cm, &back, &m, 0);
-	assert_int_equal(f.told, 0);
-	assert_int_equal(f.sent, 5);
-
+	give_bad_requests(&f, &back, &other);
 	make_req(&m, &back, 5);
 	give(f.cm, &back, &m, 0);
 	assert_int_equal(f.told, 1);

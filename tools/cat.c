@@ -87,6 +87,8 @@ static int parse(struct cat *c, int argc, char **argv, bool *helped)
 		return tool_usage("one URL is needed");
 	if (url_parse(&c->url, argv[optind], why) != 0)
 		return tool_usage("%s: %s", argv[optind], why);
+	if (c->url.dgram)
+		return tool_usage("%s: datagrams are for gpunet perf", argv[optind]);
 	if (c->url.family != AF_UNIX && c->url.port == 0)
 		return tool_usage("%s: nobody can be reached at port 0", argv[optind]);
 	c->addrs = url_resolve(&c->url, c->addr, TOOL_ADDRS, why);

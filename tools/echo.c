@@ -86,6 +86,8 @@ static int parse(struct echo *e, int argc, char **argv, bool *helped)
 		return tool_usage("one URL is needed");
 	if (url_parse(&e->url, argv[optind], why) != 0)
 		return tool_usage("%s: %s", argv[optind], why);
+	if (e->url.dgram)
+		return tool_usage("%s: datagrams are for gpunet perf", argv[optind]);
 	e->addrs = url_resolve(&e->url, e->addr, TOOL_ADDRS, why);
 	if (e->addrs < 0)
 		return tool_fail("%s: %s", argv[optind], why);

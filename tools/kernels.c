@@ -7,6 +7,7 @@
 #include <gpunet/dev/socket.h>
 #include <gpunet/gpunet.h>
 
+#include "kernel_calls.h"
 #include "kernels.h"
 
 /* ---- listen and connect: one block, once ------------------------------------------------------ */
@@ -23,12 +24,13 @@ GNET_DEV int listen_on(gnet_t *net, struct tool_setup *s, int which, int *step)
 	int fd, rc;
 
 	*step = TOOL_STEP_SOCKET;
-	fd = gsocket(net, a->addr.ss_family, GNET_SOCK_STREAM, (int)a->protocol);
+	fd = gsocket(net, a->addr.ss_family, s->dgram ? GNET_SOCK_DGRAM : GNET_SOCK_STREAM,
+		     (int)a->protocol);
 	if (fd < 0)
 		return fd;
 	*step = TOOL_STEP_BIND;
 	rc = gbind(net, fd, &a->addr, a->len);
-	if (rc == 0) {
+	if (rc == 0 && !s->dgram) {
 		*step = TOOL_STEP_LISTEN;
 		rc = glisten(net, fd, s->backlog);
 	}
@@ -61,37 +63,18 @@ GNET_KERNEL(kernel_listen, struct setup_args, a)
 	}
 }
 
-/* A connection to one address: the descriptor, or the error with *step saying where. */
-GNET_DEV int connect_to(gnet_t *net, const struct tool_addr *a, int *step)
-{
-	int fd, rc;
-
-	*step = TOOL_STEP_SOCKET;
-	fd = gsocket(net, a->addr.ss_family, GNET_SOCK_STREAM, (int)a->protocol);
-	if (fd < 0)
-		return fd;
-	*step = TOOL_STEP_CONNECT;
-	rc = gconnect(net, fd, &a->addr, a->len);
-	if (rc < 0) {
-		gclose(net, fd);
-		return rc;
-	}
-	*step = TOOL_STEP_NONE;
-	return fd;
-}
-
 GNET_KERNEL(kernel_connect, struct setup_args, a)
 {
 	struct tool_setup *s = a.setup;
 	int count = s->addrs, which, step = TOOL_STEP_NONE, fd = -EINVAL, local = -1;
 
 	for (which = 0; which < count; which++) {
-		fd = connect_to(a.net, &s->addr[which], &step);
+		fd = connect_to(a.net, &s->addr[which], GNET_SOCK_STREAM, &step);
 		if (fd >= 0 || fd == -ECANCELED)
 			break;
 	}
 	if (fd >= 0) {
-		local = connect_to(a.net, &s->local, &step);
+		local = connect_to(a.net, &s->local, GNET_SOCK_STREAM, &step);
 		if (local < 0)
 			step = TOOL_STEP_LOCAL;
 	}
@@ -105,21 +88,6 @@ GNET_KERNEL(kernel_connect, struct setup_args, a)
 }
 
 /* ---- echo ------------------------------------------------------------------------------------- */
-
-/* All of `len`, or the error; gsend returns less only if one came in between. */
-GNET_DEV int64_t send_all(gnet_t *net, int fd, const uint8_t *buf, uint64_t len)
-{
-	uint64_t done = 0;
-
-	while (done < len) {
-		int64_t n = gsend(net, fd, buf + done, len - done, 0);
-
-		if (n < 0)
-			return n;
-		done += (uint64_t)n;
-	}
-	return (int64_t)done;
-}
 
 /* Sends what was borrowed, as far as there is room: how much, or the error. */
 GNET_DEV int64_t send_borrowed(gnet_t *net, int fd, const struct gnet_borrow *b)

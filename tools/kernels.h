@@ -10,6 +10,7 @@
 
 #include <gpunet/gpunet.h>
 
+#include "perf.h"
 #include "url.h"
 
 #define TOOL_ADDRS 8
@@ -35,6 +36,7 @@ struct tool_setup {
 	struct tool_addr local;            /* connect: connect here as well */
 	int32_t addrs;
 	int32_t backlog; /* listen */
+	int32_t dgram;   /* listen: a socket for datagrams, which is only bound */
 	/* results */
 	int32_t step;  /* enum tool_step of the last error, 0: done */
 	int32_t error; /* its negative errno */
@@ -98,13 +100,22 @@ struct tool_kernels {
 	int (*shovel)(gpunet_t *g, unsigned threads, const struct tool_shovel *args);
 };
 
+struct tool_perf_kernels {
+	int (*prepare)(void);
+	int (*server)(gpunet_t *g, unsigned blocks, unsigned threads,
+		      const struct perf_server *args);
+	int (*client)(gpunet_t *g, unsigned threads, const struct perf_client *args);
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 extern const struct tool_kernels tool_kernels_cpu;
+extern const struct tool_perf_kernels tool_perf_kernels_cpu;
 #ifdef GPUNET_WITH_CUDA
 extern const struct tool_kernels tool_kernels_cuda;
+extern const struct tool_perf_kernels tool_perf_kernels_cuda;
 #endif
 
 #ifdef __cplusplus

@@ -12,6 +12,8 @@ static const struct command {
 } commands[] = {
 	{ "echo", "gpunet echo", cmd_echo, "a kernel as a server: sends back what it receives" },
 	{ "cat", "gpunet cat", cmd_cat, "a kernel as a client: standard input and output" },
+	{ "perf", "gpunet perf", cmd_perf,
+	  "bandwidth, latency and connections a second, columns of perftest" },
 	{ "doctor", "gpunet doctor", cmd_doctor,
 	  "what this machine can do, what is missing, how to get it" },
 	{ "info", "gpunet info", cmd_info,

@@ -18,6 +18,7 @@ int cmd_echo(int argc, char **argv);
 int cmd_cat(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_info(int argc, char **argv);
+int cmd_perf(int argc, char **argv);
 
 /* ---- messages (message.c) ------------------------------------------------------------------- */
 

@@ -155,7 +155,7 @@ static int parse_unix(struct url *u, const char *text, char *why)
 
 int url_parse(struct url *u, const char *text, char *why)
 {
-	static const char *const later[] = { "udp:", "shm:" };
+	static const char *const later[] = { "shm:" };
 	struct url got = { 0 };
 	size_t i;
 	int rc;
@@ -168,9 +168,10 @@ int url_parse(struct url *u, const char *text, char *why)
 	if (has_control(text))
 		return wrong(why, "there is a control character in it");
 	got.rdma = strncasecmp(text, "rdma://", 7) == 0;
+	got.dgram = strncasecmp(text, "udp://", 6) == 0;
 	if (got.rdma)
 		rc = parse_tcp(&got, text + 7, why);
-	else if (strncasecmp(text, "tcp://", 6) == 0)
+	else if (strncasecmp(text, "tcp://", 6) == 0 || got.dgram)
 		rc = parse_tcp(&got, text + 6, why);
 	else if (strncasecmp(text, "unix:", 5) == 0)
 		rc = parse_unix(&got, text + 5, why);
@@ -187,7 +188,7 @@ int url_parse(struct url *u, const char *text, char *why)
 
 int url_format(const struct url *u, char *out)
 {
-	const char *scheme = u->rdma ? "rdma" : "tcp";
+	const char *scheme = u->rdma ? "rdma" : u->dgram ? "udp" : "tcp";
 
 	switch (u->family) {
 	case AF_UNIX:

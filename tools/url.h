@@ -3,6 +3,7 @@
  * Addresses as people write them:
  *   tcp://host:port   host: a name, an IPv4 address, [an IPv6 address] or [an IPv6 address%interface]
  *   rdma://host:port  the same over RDMA
+ *   udp://host:port   the same for datagrams
  *   unix:///path      a UNIX socket by path
  *   unix:@name        a UNIX socket by abstract name
  */
@@ -32,6 +33,7 @@ struct url {
 	char zone[URL_ZONE_MAX + 1]; /* "": none */
 	uint16_t port;
 	int rdma;     /* rdma:// instead of tcp:// */
+	int dgram;    /* not AF_UNIX, whose addresses do not tell: udp:// */
 	int abstract; /* AF_UNIX: `path` is an abstract name, without the '@' */
 	char path[URL_PATH_MAX + 1];
 };

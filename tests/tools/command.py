@@ -15,7 +15,7 @@ import tempfile
 import unittest
 
 ROOT, COMMAND = sys.argv[1], sys.argv[2:]
-NAMES = ("echo", "cat", "doctor", "info")
+NAMES = ("echo", "cat", "perf", "doctor", "info")
 STATES = {"ok", "missing", "limited", "not built"}
 
 
@@ -75,6 +75,14 @@ class Command(unittest.TestCase):
             self.usage_error(name, "tcp://127.0.0.1:1", "--threads", "1025", word="1024")
             self.usage_error(name, "tcp://127.0.0.1:1", "--threads", "4294967297", word="1024")
         self.usage_error("echo", "tcp://127.0.0.1:1", "--blocks", "many", word="many")
+        self.usage_error("echo", "udp://127.0.0.1:1", word="perf")
+        self.usage_error("perf", word="URL")
+        self.usage_error("perf", "stream_lat", "tcp://127.0.0.1:0", word="port 0")
+        self.usage_error("perf", "stream_lat", "udp://127.0.0.1:1", word="tcp://")
+        self.usage_error("perf", "stream_lat", "rdma://127.0.0.1:1", "--device", "host", word="RDMA")
+        self.usage_error("perf", "dgram_lat", "tcp://127.0.0.1:1", word="udp://")
+        self.usage_error("perf", "stream_lat", "tcp://127.0.0.1:1", "--size", "1048577", word="1048576")
+        self.usage_error("perf", "tcp://127.0.0.1:1", "--device", "hosts", word="hosts")
         self.usage_error("cat", "tcp://127.0.0.1:0", word="port 0")
 
     def test_full_disk(self):

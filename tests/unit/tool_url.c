@@ -38,6 +38,8 @@ static void good_texts(void **state)
 	formats_as("tcp://localhost:65535", "tcp://localhost:65535");
 	formats_as("tcp://a_b.example-1.com:1", "tcp://a_b.example-1.com:1");
 	formats_as("tcp://[::1]:1", "tcp://[::1]:1");
+	formats_as("UDP://[::1]:1", "udp://[::1]:1");
+	formats_as("udp://127.0.0.1:53", "udp://127.0.0.1:53");
 	formats_as("tcp://[0:0::1]:1", "tcp://[::1]:1");
 	formats_as("tcp://[::ffff:1.2.3.4]:1", "tcp://[::ffff:1.2.3.4]:1");
 	formats_as("tcp://[fe80::1%eth0]:80", "tcp://[fe80::1%eth0]:80");
@@ -70,7 +72,6 @@ static void bad_texts(void **state)
 	refused("http://127.0.0.1:80", "tcp://host:port");
 	refused("127.0.0.1:80", "tcp://host:port");
 	refused("tcp:/127.0.0.1:80", "tcp://host:port");
-	refused("udp://host:1", "not built yet");
 	refused("SHM://x", "not built yet");
 	refused("tcp://127.0.0.1", "port is missing");
 	refused("tcp://:80", "host is missing");

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""gpunet perf: each test, between kernels and between kernels and plain sockets. No figure is judged."""
+
+import json
+import socket
+import subprocess
+
+from cases_rdma import RNIC, own_address
+from peerlib import Process, Server, case, check, each, recv_all
+
+MEMBERS = {
+    "stream_lat": {"t_min_us", "t_max_us", "t_typical_us", "t_avg_us", "t_stdev_us", "t_99_us", "t_999_us", "lost"},
+    "stream_bw": {"seconds", "bw_peak_mib_s", "bw_avg_mib_s", "msg_rate_mpps", "reverse"},
+    "conn_rate": {"seconds", "conn_rate"},
+}
+MEMBERS["dgram_lat"] = MEMBERS["stream_lat"]
+COMMON = {"test", "device", "url", "size", "conns", "iterations"}
+
+
+def server(env, device, url, *more):
+    return Server(env, url, argv=env.command("perf", url, "--device", device, "--blocks", 4, *more), extra_env=RNIC)
+
+
+def client(env, device, test, url, *more):
+    """One run: its rows."""
+    p = Process(env, env.command("perf", test, url, "--device", device, "--json", *more),
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, extra_env=RNIC)
+    out = p.p.stdout.read()
+    p.expect(0, 30, f"{test} to {url} did not end")
+    rows = [json.loads(line) for line in out.splitlines()]
+    for row in rows:
+        check(set(row) == COMMON | MEMBERS[test], f"members of {row}")
+        check(row["test"] == test and row["device"] == device and row["url"] == url, f"{row}")
+        if "t_min_us" in row:
+            order = [row[k] for k in ("t_min_us", "t_typical_us", "t_99_us", "t_999_us", "t_max_us")]
+            check(0 < order[0] and order == sorted(order), f"times out of order: {row}")
+            check(order[0] <= row["t_avg_us"] <= order[-1], f"average out of range: {row}")
+    check(rows, f"{test} printed nothing")
+    return rows
+
+
+def streams(env, ours, theirs, url):
+    s = server(env, theirs, url)
+    row = client(env, ours, "stream_lat", s.url, "--count", 50, "--size", 1000, "--conns", 2)[0]
+    check(row["iterations"] == 100 and row["size"] == 1000, f"{row}")
+    row = client(env, ours, "stream_bw", s.url, "--count", 40, "--size", 100001)[0]
+    check(row["iterations"] == 40 and row["bw_avg_mib_s"] > 0, f"{row}")
+    row = client(env, ours, "stream_bw", s.url, "--count", 40, "--size", 65536, "--reverse", "--conns", 2)[0]
+    check(row["iterations"] == 80 and row["reverse"] is True, f"{row}")
+    row = client(env, ours, "conn_rate", s.url, "--count", 20, "--conns", 2)[0]
+    check(row["iterations"] == 40 and row["conn_rate"] > 0, f"{row}")
+    s.stop()
+
+
+@each(("tcp", "unix"), limit=60)
+def perf_kernels(env, kind):
+    """A kernel at both ends."""
+    streams(env, env.device, env.device, env.url(kind))
+
+
+@each(("tcp6", "abstract"), limit=60)
+def perf_kernel_client(env, kind):
+    """A kernel measures a server with plain sockets."""
+    streams(env, env.device, "host", env.url(kind))
+
+
+@each(("tcp", "unix"), limit=60)
+def perf_kernel_server(env, kind):
+    """Plain sockets measure a kernel."""
+    streams(env, "host", env.device, env.url(kind))
+
+
+@case("perf_rdma", limit=60)
+def perf_rdma(env):
+    """The streams over RDMA, by the software RNIC."""
+    streams(env, env.device, env.device, f"rdma://{own_address(env)}:7471")
+
+
+@each(("udp", "unix"), limit=60)
+def perf_datagrams(env, kind):
+    """dgram_lat, each end a kernel and plain sockets."""
+    for theirs in (env.device, "host"):
+        url = "udp://127.0.0.1:0" if kind == "udp" else env.url("unix")
+        s = server(env, theirs, url, "--dgram")
+        for ours in (env.device, "host"):
+            for size in (1, 64, 1400):
+                row = client(env, ours, "dgram_lat", s.url, "--count", 50, "--size", size)[0]
+                check(row["iterations"] == 50 and row["lost"] <= 10, f"{row}")
+        s.stop()
+
+
+@each(("cpu", "host"), limit=60)
+def perf_strangers(env, kind):
+    """A server outlives peers that do not speak its language, and those that leave in the middle."""
+    s = server(env, "host" if kind == "host" else env.device, "tcp://127.0.0.1:0")
+    for text in (b"GET / HTTP/1.0\r\n\r\n" * 10, b"", b"x" * 63):
+        with s.connect() as c:
+            c.sendall(text)
+            c.shutdown(socket.SHUT_WR)
+            try:
+                check(recv_all(c) == b"", "an answer to what is no hello")
+            except ConnectionResetError:
+                pass
+    client(env, "host", "stream_lat", s.url, "--count", 10)
+    s.stop()
+
+
+@each(("tcp", "udp"), limit=60)
+def perf_nobody(env, kind):
+    """A client whose server is not there says so, and ends."""
+    with socket.socket(type=socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM) as s:
+        s.bind(("127.0.0.1", 0))
+        url = f"{kind}://127.0.0.1:{s.getsockname()[1]}"
+    for device in (env.device, "host"):
+        p = Process(env, env.command("perf", "stream_lat" if kind == "tcp" else "dgram_lat", url, "--device", device),
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        p.expect(1, 30)
+        check(url in p.err() and "refused" in p.err(), f"stderr: {p.err()!r}")
+
+
+@each(("table",), limit=60)
+def perf_columns(env, _):
+    """Columns for people: a heading, then a row a size."""
+    s = server(env, "host", "tcp://127.0.0.1:0")
+    out = subprocess.run(env.command("perf", "stream_lat", s.url, "--device", "host", "--all", "--count", 10),
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True,
+                         timeout=env.seconds(30)).stdout.decode().splitlines()
+    check(out[0].split()[0] == "#bytes" and "t_typical[usec]" in out[0], f"heading {out[0]!r}")
+    check([int(line.split()[0]) for line in out[1:]] == [1 << i for i in range(21)], f"sizes in {out[1:]}")
+    s.stop()

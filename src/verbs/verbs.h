@@ -165,8 +165,8 @@ struct verbs_mr {
 #define VERBS_PRIVATE_REQ 56u
 
 struct verbs_conn_param {
-	uint8_t retry;       /* 0..7: retransmissions without an answer */
-	uint8_t rnr_retry;   /* 0..7, 7: for ever */
+	uint8_t retry;     /* 0..7: retransmissions without an answer; rdma_rxe takes 7 for ever */
+	uint8_t rnr_retry; /* 0..7, 7: for ever */
 	uint8_t ack_timeout; /* 4.096 us * 2^n; 0: the provider's own default */
 	uint8_t min_rnr_timer; /* RNR code that we tell a sender that came too early; in force from RTS on */
 	uint8_t responder_resources; /* READs and atomics that the peer may have under way */

@@ -36,10 +36,13 @@
 /* Bytes of one message at most: what is sent is free again when its last byte is acknowledged. */
 #define RDC_CHUNK (256u * 1024u)
 
-/* ACK time-out 4.096 us * 2^17 = 537 ms, seven times and once more: a dead machine shows after 4 to 9 s. RNR timer 0.64 ms. */
-#define RDC_ACK_TIMEOUT 17
+/*
+ * ACK time-out 4.096 us * 2^18 = 1.07 s, once and six times more: a dead machine shows after 7.5 s (a device may take up to four
+ * times as long). Seven times means for ever to rdma_rxe. RNR timer 0.64 ms.
+ */
+#define RDC_ACK_TIMEOUT 18
 #define RDC_MIN_RNR 12
-#define RDC_RETRY 7
+#define RDC_RETRY 6
 #define RDC_RNR_RETRY 7
 
 #define RDC_CONNECT_NS UINT64_C(60000000000)

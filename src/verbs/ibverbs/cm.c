@@ -146,6 +146,10 @@ static bool translate(struct rdma_cm_event *ev, struct verbs_event *out)
 		return true;
 	case RDMA_CM_EVENT_ADDR_ERROR:
 	case RDMA_CM_EVENT_ROUTE_ERROR:
+		out->type = VERBS_EVENT_UNREACHABLE;
+		out->status =
+			-EHOSTUNREACH; /* nobody answered for the address, or no device leads there */
+		return true;
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:
 		out->type = VERBS_EVENT_UNREACHABLE;

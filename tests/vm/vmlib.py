@@ -72,6 +72,11 @@ class Env:
         ip("link", "set", f"net{machine.number}", "down")
         self.unplugged.append(machine.number)
 
+    def plug(self, machine):
+        """Puts it back."""
+        ip("link", "set", f"net{machine.number}", "up")
+        self.unplugged.remove(machine.number)
+
     def here(self, *argv, data=None, env=None):
         """A program on this end of the bridge."""
         running = Local([str(word) for word in argv], self.clock, data, env)

@@ -275,50 +275,38 @@ void cuda_dev_free(struct platform_dev *dev, struct platform_mem *m)
 		cuda_mem_free(cuda_of(dev), m);
 }
 
-static bool inside(const struct platform_mem *m, size_t off, size_t n)
+/* Between the caller's `host` and `n` bytes of an allocation. */
+static int transfer(const struct cuda_dev *d, const struct platform_mem *m, size_t off, void *host,
+		    size_t n, bool write)
 {
-	return off <= m->size && n <= m->size - off;
-}
+	const cuda_devptr at = (cuda_devptr)(uintptr_t)m->dev + off;
+	const char *what = write ? "write GPU memory" : "read GPU memory";
+	int err;
 
-static int outside(const struct cuda_dev *d, const struct platform_mem *m, size_t off, size_t n)
-{
-	return log_error(-EINVAL, "cuda:%d: %zu bytes at %zu do not lie in an allocation of %zu",
-			 d->ordinal, n, off, m->size);
+	if (off > m->size || n > m->size - off)
+		return log_error(-EINVAL,
+				 "cuda:%d: %zu bytes at %zu do not lie in an allocation of %zu",
+				 d->ordinal, n, off, m->size);
+	if (!n)
+		return 0;
+	err = enter_idle(d, what);
+	if (err)
+		return err;
+	err = finish(d,
+		     write ? d->api->write_async(at, host, n, d->stream)
+			   : d->api->read_async(host, at, n, d->stream),
+		     what);
+	cuda_leave(d);
+	return err;
 }
 
 int cuda_dev_write(struct platform_dev *dev, struct platform_mem *m, size_t off, const void *src,
 		   size_t n)
 {
-	const struct cuda_dev *d = cuda_of(dev);
-	const cuda_devptr at = (cuda_devptr)(uintptr_t)m->dev + off;
-	int err;
-
-	if (!inside(m, off, n))
-		return outside(d, m, off, n);
-	if (!n)
-		return 0;
-	err = enter_idle(d, "write GPU memory");
-	if (err)
-		return err;
-	err = finish(d, d->api->write_async(at, src, n, d->stream), "write GPU memory");
-	cuda_leave(d);
-	return err;
+	return transfer(cuda_of(dev), m, off, (void *)(uintptr_t)src, n, true);
 }
 
 int cuda_dev_read(struct platform_dev *dev, struct platform_mem *m, size_t off, void *dst, size_t n)
 {
-	const struct cuda_dev *d = cuda_of(dev);
-	const cuda_devptr at = (cuda_devptr)(uintptr_t)m->dev + off;
-	int err;
-
-	if (!inside(m, off, n))
-		return outside(d, m, off, n);
-	if (!n)
-		return 0;
-	err = enter_idle(d, "read GPU memory");
-	if (err)
-		return err;
-	err = finish(d, d->api->read_async(dst, at, n, d->stream), "read GPU memory");
-	cuda_leave(d);
-	return err;
+	return transfer(cuda_of(dev), m, off, dst, n, false);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Waiting for any of several sockets. Each thread of the scope looks at its share of them: a status line's first cell, the
- * position consumed and the send word, three loads across the bus that are on their way together.
+ * send word, two loads across the bus that are on their way together; positions of its own side lie in device memory.
  * Not for direct inclusion.
  */
 #ifndef GPUNET_DEV_IMPL_POLL_H
@@ -10,19 +10,27 @@
 #include <gpunet/dev/impl/stream.h>
 
 /* What a listener has: the next connection, if its cell of the accept ring is filled. */
-GNET_DEV short gnet__poll_listener(const struct gnet_sock_bus *bus)
+GNET_DEV short gnet__poll_listener(const struct gnet_sock *sk, const struct gnet_sock_bus *bus)
 {
-	uint64_t p = gnet_sys_load_acquire(&bus->head);
+	uint64_t p = gnet_dev_load(&sk->rx_head);
 	uint64_t c = gnet_sys_load(&bus->line.cell[1 + p % GNET_ACCEPT_RING]);
 
 	return (c & 0xff) == GNET_ACCEPT_TAG(p) ? GNET_POLLIN : 0;
+}
+
+/* Is there something between a position consumed and a line's tail? The line may be older than the position: then its tail is behind. */
+GNET_DEV int gnet__poll_unread(uint64_t c0, uint64_t head)
+{
+	uint64_t n = gnet__line_tail(c0, head) - head;
+
+	return n && n <= GNET_LINE_TAIL_MASK / 2;
 }
 
 /* What a stream or a socket of datagrams has. `tx`: the word of its send side. */
 GNET_DEV short gnet__poll_carrier(gnet_t *net, const struct gnet_sock *sk,
 				  const struct gnet_sock_bus *bus, uint64_t tx)
 {
-	uint64_t head = gnet_sys_load(&bus->head), c0 = gnet_sys_load(&bus->line.cell[0]);
+	uint64_t head = gnet_dev_load(&sk->rx_head), c0 = gnet_sys_load(&bus->line.cell[0]);
 	uint64_t txw = gnet_sys_load(&bus->txw), tail = gnet_dev_load(&sk->tx_tail);
 	uint64_t window = gnet_dev_load(&sk->tx_seg) & GNET_SOCK_SEG ? (uint64_t)1 << net->seg_log2
 								     : GNET_MINI_BYTES;
@@ -36,7 +44,7 @@ GNET_DEV short gnet__poll_carrier(gnet_t *net, const struct gnet_sock *sk,
 	int ended = (c0 >> GNET_LINE_FLAGS_SHIFT & ends) != 0;
 	short r = 0;
 
-	if (ended || gnet__line_tail(c0, head) != head)
+	if (ended || gnet__poll_unread(c0, head))
 		r |= GNET_POLLIN;
 	if (ended)
 		r |= GNET_POLLRDHUP;
@@ -76,7 +84,7 @@ GNET_DEV short gnet__poll_one(gnet_t *net, const struct gnet_pollfd *f)
 	if (!sk || !gnet__alive(rx, f->fd))
 		r = GNET_POLLNVAL;
 	else if (rx & GNET_L_LISTENING)
-		r = gnet__poll_listener(&net->bus[GNET_FD_SLOT(f->fd)]);
+		r = gnet__poll_listener(sk, &net->bus[GNET_FD_SLOT(f->fd)]);
 	else if (rx & (GNET_L_DGRAM | GNET_L_CONNECTED))
 		r = gnet__poll_carrier(net, sk, &net->bus[GNET_FD_SLOT(f->fd)], tx);
 	else

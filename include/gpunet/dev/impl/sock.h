@@ -214,7 +214,7 @@ GNET_DEV void gnet__sock_init(gnet_t *net, int fd, uint64_t state)
 	sk->err_seen = 0;
 	sk->rcv_limit = 0;
 	sk->snd_limit = 0;
-	sk->rx_head = 0;
+	gnet_dev_store(&sk->rx_head, 0);
 	sk->rx_tail = 0;
 	sk->rx_seg = 0;
 	sk->tx_tail = 0;

@@ -161,7 +161,7 @@ GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, st
 		int rc;
 
 		if ((c & 0xff) == GNET_ACCEPT_TAG(p)) {
-			sk->rx_head = p + 1;
+			gnet_dev_store(&sk->rx_head, p + 1);
 			gnet_sys_store_release(&bus->head, p + 1);
 			gnet__kick(net, gnet__queue(net, fd) | GNET_KICK_ROOM);
 			gnet__sock_init(net, (int)(c >> 8), GNET_L_CONNECTED | also);

@@ -354,7 +354,7 @@ GNET_DEV void gnet__recv_done(gnet_t *net, int fd, struct gnet_sock *sk, uint64_
 {
 	uint64_t head = sk->rx_head + n;
 
-	sk->rx_head = head;
+	gnet_dev_store(&sk->rx_head, head); /* gpoll looks at it */
 	/* Cells were loaded by atomics and their bytes used already; only a ring's plain loads need the release. */
 	if (cells)
 		gnet_sys_store(&net->bus[GNET_FD_SLOT(fd)].head, head);

@@ -14,6 +14,7 @@
 #include <gpunet/gpunet.h>
 
 #include "host.h"
+#include "misuse.h"
 #include "platform/cpu/cpu.h"
 #include "sim.h"
 #include "socket/net.h"
@@ -101,6 +102,7 @@ static uint64_t run_seed(const struct sim_options *o)
 	cpu_hooks.protect = no_protection; /* system calls that are of no use here */
 	w = sim_alloc(sizeof(*w));
 	world_make(w);
+	w->misuse = sim_chance(400) ? sim_alloc(misuse_size()) : NULL;
 	world_host_begin(w);
 	g = any_net();
 	w->net = gpunet_device(g);
@@ -123,6 +125,7 @@ static uint64_t run_seed(const struct sim_options *o)
 	world_check(w);
 	if (host_open_files())
 		sim_fail("%u of the host's descriptors are still open", host_open_files());
+	sim_free(w->misuse);
 	sim_free(w);
 	if (sim_leaks())
 		sim_fail("%u allocations were not given back", sim_leaks());

@@ -13,6 +13,7 @@
 
 #include <gpunet/gpunet.h>
 
+#include "misuse.h"
 #include "sim.h"
 
 struct args {
@@ -706,10 +707,14 @@ static bool take_ticket(unsigned *left)
 GNET_KERNEL(sim_program, struct args, a)
 {
 	struct world *w = a.w;
-	struct block *b = &w->block[blockIdx.x];
+	struct block *b = &w->block[blockIdx.x % w->n_blocks];
 	int64_t listener = -1;
 	unsigned i;
 
+	if (blockIdx.x == w->n_blocks) {
+		misuse_run(w, w->misuse);
+		return;
+	}
 	if (b->accepts) {
 		listener = make_listener(w, b);
 		if (listener < 0)
@@ -738,7 +743,8 @@ GNET_KERNEL(sim_program, struct args, a)
 
 void program_launch(struct gpunet *g, struct world *w)
 {
-	const struct gpunet_grid grid = { .grid_x = w->n_blocks, .block_x = w->n_threads };
+	const struct gpunet_grid grid = { .grid_x = w->n_blocks + (w->misuse != NULL),
+					  .block_x = w->n_threads };
 	struct args a = { w };
 	int rc = GPUNET_LAUNCH(g, sim_program, grid, a);
 

@@ -120,6 +120,7 @@ struct world {
 	unsigned n_conns;
 	struct block block[MOST_BLOCKS];
 	unsigned n_blocks, n_threads;
+	void *misuse; /* of a block more, or NULL */
 	int domain;
 	struct sockaddr_storage addr[2]; /* of the kernel's listener, of the host's */
 	socklen_t addr_len[2];

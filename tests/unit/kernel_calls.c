@@ -95,10 +95,40 @@ static void a_shutdown_waits_for_a_sender_even_if_the_socket_does_not(void **sta
 	assert_int_equal(gpunet_close(g, 5000), 0);
 }
 
+static short events_of(gnet_t *n, int fd, int64_t timeout_ns)
+{
+	struct gnet_pollfd p = { .fd = fd, .events = GNET_POLLRDHUP };
+
+	assert_true(gpoll(n, &p, 1, timeout_ns) >= 0);
+	return p.revents;
+}
+
+static void poll_tells_an_error_until_a_call_was_told_of_it(void **state)
+{
+	gpunet_t *g = net_open();
+	gnet_t *n = gpunet_device(g);
+	struct linger reset = { 1, 0 };
+	uint32_t len = sizeof(int);
+	int host, fd = pair(n, &host), err = 0;
+	const short end = GNET_POLLHUP | GNET_POLLRDHUP;
+
+	(void)state;
+	assert_int_equal(setsockopt(host, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)), 0);
+	close(host);
+	while (events_of(n, fd, -1) != (end | GNET_POLLERR))
+		usleep(1000);
+	assert_int_equal(ggetsockopt(n, fd, SOL_SOCKET, SO_ERROR, &err, &len), 0);
+	assert_int_equal(err, ECONNRESET);
+	assert_int_equal(events_of(n, fd, 0), end);
+	gclose(n, fd);
+	assert_int_equal(gpunet_close(g, 5000), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_shutdown_waits_for_a_sender_even_if_the_socket_does_not),
+		cmocka_unit_test(poll_tells_an_error_until_a_call_was_told_of_it),
 	};
 
 	alarm(60);

@@ -119,7 +119,8 @@ GNET_DEV int gsend_commit_thread(gnet_t *net, int fd, uint64_t n);
  * Waits until at least one of `n` descriptors has one of its events, or for timeout_ns nanoseconds (0: only looks; negative: without a
  * limit), and returns how many have some; 0: none in time. struct gnet_pollfd is the system's struct pollfd; events and revents as
  * poll(2): POLLIN (bytes, their end, an error, or a connection of a listener), POLLOUT (room to send), POLLRDHUP (the peer sends no
- * more), and, whether asked for or not, POLLERR, POLLHUP and POLLNVAL (no such descriptor, or closed meanwhile). A
+ * more), and, whether asked for or not, POLLERR (an error that no call was told of yet), POLLHUP and POLLNVAL (no such
+ * descriptor, or closed meanwhile). A
  * negative fd is passed over. `fds` is memory that the kernel can write. Sockets are not held: another block may
  * take what was seen.
  */

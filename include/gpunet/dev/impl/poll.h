@@ -35,20 +35,20 @@ GNET_DEV short gnet__poll_carrier(gnet_t *net, const struct gnet_sock *sk,
 	uint64_t window = gnet_dev_load(&sk->tx_seg) & GNET_SOCK_SEG ? (uint64_t)1 << net->seg_log2
 								     : GNET_MINI_BYTES;
 	int dgram = (tx & GNET_L_DGRAM) != 0;
-	/* Datagrams go on after an error, which is over when a call was told of it. */
-	int news = dgram && txw >> GNET_TXW_ERRS_SHIFT != gnet_dev_load(&sk->err_seen);
 	uint64_t err = dgram ? 0 : txw >> GNET_TXW_ERR_SHIFT & 0xff;
 	/* EPIPE: that the peer takes no more is the sender's affair, and Linux tells no error either. */
 	int failed = err && err != GNET__EPIPE, sent_all = err || (tx & GNET_L_SHUT_WR);
 	uint32_t ends = dgram ? GNET_LINE_EOF : GNET_LINE_EOF | GNET_LINE_ERR;
 	int ended = (c0 >> GNET_LINE_FLAGS_SHIFT & ends) != 0;
+	/* An error is over when a call was told of it, as SO_ERROR; what it has ended stays so. */
+	int news = (dgram || failed) && txw >> GNET_TXW_ERRS_SHIFT != gnet_dev_load(&sk->err_seen);
 	short r = 0;
 
 	if (ended || gnet__poll_unread(c0, head))
 		r |= GNET_POLLIN;
 	if (ended)
 		r |= GNET_POLLRDHUP;
-	if (failed || news)
+	if (news)
 		r |= GNET_POLLERR;
 	if (sent_all || ((tail - txw) & GNET_TXW_POS_MASK) < window)
 		r |= GNET_POLLOUT;

@@ -30,6 +30,8 @@ void rnic_comp_arm(struct rnic_qp *qp)
 	struct rnic_sq *sq = &qp->sq;
 	uint64_t at = sq->rnr_until ? sq->rnr_until : sq->rtx_at;
 
+	if (qp->cc.wait_until && qp->cc.wait_until < at)
+		at = qp->cc.wait_until;
 	/* An earlier alarm finds out that it is not time yet and sets the next: cheaper than moving it at each ACK. */
 	if (at == RNIC_NEVER || (qp->timer_pos != UINT32_MAX && qp->timer_at <= at))
 		return;
@@ -108,6 +110,10 @@ void rnic_comp_timer(struct rnic_qp *qp, uint64_t now)
 {
 	struct rnic_sq *sq = &qp->sq;
 
+	if (qp->cc.wait_until && now >= qp->cc.wait_until) {
+		qp->cc.wait_until = 0;
+		rnic_kick(qp);
+	}
 	if (sq->rnr_until) {
 		if (now >= sq->rnr_until) {
 			sq->rnr_until = 0;

@@ -16,6 +16,7 @@
  *	resp.c	responder of RC and UC: takes requests
  *	respout.c responder: sends acknowledgements and responses
  *	ud.c	datagrams
+ *	cc.c	congestion control
  *	mlx5.c	queues in the caller's memory
  */
 #include <stdbool.h>
@@ -247,6 +248,20 @@ struct rnic_resp {
 	uint32_t out_head, out_tail;
 };
 
+/* Congestion control, of what a queue pair sends and (cnp_*) receives. */
+struct rnic_cc {
+	bool reacting;         /* the rest, but alpha, means something */
+	uint64_t rate, target; /* bytes a second */
+	uint64_t alpha;        /* how much a CNP weighs, in 1/65536 */
+	uint64_t alpha_at, rate_at;
+	uint64_t bytes;
+	unsigned time_steps, byte_steps; /* since the last CNP */
+	uint64_t next_at;                /* when the next packet is due */
+	uint64_t wait_until;             /* 0: it does not wait for that */
+	bool cnp_due;
+	uint64_t cnp_at; /* no CNP before */
+};
+
 struct rnic_qp {
 	struct rnic *r;
 	struct rnic_pd *pd;
@@ -270,6 +285,7 @@ struct rnic_qp {
 	uint64_t timer_at;
 	uint32_t timer_pos; /* in the heap; UINT32_MAX: not in it */
 
+	struct rnic_cc cc;
 	struct rnic_sq sq;
 	struct rnic_rq rq;
 	struct rnic_resp resp;
@@ -411,6 +427,18 @@ void rnic_resp_receive(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_t
 /* Sends one packet of responses, as rnic_req_send(). */
 int rnic_resp_send(struct rnic_qp *qp, uint64_t now);
 void rnic_ud_receive(struct rnic_qp *qp, const struct rnic_rx *rx, const struct wire_roce *pkt);
+
+/* --- cc.c -------------------------------------------------------------------------------------- */
+
+/* A CNP came from the peer. */
+void rnic_cc_cnp(struct rnic_qp *qp, uint64_t now);
+/* A packet came that a switch has marked. */
+void rnic_cc_marked(struct rnic_qp *qp, uint64_t now);
+/* Sends the CNP that is due. 0 or -EAGAIN. */
+int rnic_cc_send_cnp(struct rnic_qp *qp, uint64_t now);
+/* Whether the rate allows a packet with payload now; if not, a timer runs. */
+bool rnic_cc_may_send(struct rnic_qp *qp, uint64_t now);
+void rnic_cc_sent(struct rnic_qp *qp, size_t payload, uint64_t now);
 
 /* --- mlx5.c ------------------------------------------------------------------------------------ */
 

@@ -9,7 +9,7 @@
 #include "wire/mlx5.h"
 
 /* Slots below this one are not given out: QPNs 0 and 1 are special, and Linux peers start at 16, too. */
-enum { FIRST_SLOT = 16, DEFAULT_HOPS = 64 };
+enum { FIRST_SLOT = 16, DEFAULT_HOPS = 64, ECT0 = 2 };
 
 /* --- numbers ------------------------------------------------------------------------------------ */
 
@@ -354,6 +354,7 @@ static void reset(struct rnic_qp *qp)
 	};
 	qp->rq.head = qp->rq.tail = 0;
 	memset(&qp->resp, 0, sizeof(qp->resp));
+	memset(&qp->cc, 0, sizeof(qp->cc));
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->has_psn[0] = qp->has_psn[1] = false;
 	qp->established = qp->last_wqe_told = false;
@@ -368,6 +369,8 @@ static void enter_rtr(struct rnic_qp *qp)
 	qp->sport = p->sport ? p->sport : wire_udp_sport(p->flow, qp->num, qp->attr.dest_qpn);
 	if (rnic_qp_datagram(qp))
 		qp->attr.mtu = WIRE_MTU_MAX;
+	else if (!qp->r->cfg.cc.off)
+		qp->attr.path.tclass = (p->tclass & 0xfc) | ECT0; /* switches may mark it */
 }
 
 static void enter_rts(struct rnic_qp *qp)

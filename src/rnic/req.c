@@ -225,6 +225,8 @@ static int send_data(struct rnic_qp *qp, struct rnic_swqe *w, uint64_t now)
 
 	if (rnic_qp_reliable(qp) && in_flight(sq) >= sq->cwnd)
 		return 0;
+	if (!rnic_cc_may_send(qp, now))
+		return 0;
 	if (w->flags & RNIC_SEND_INLINE) {
 		tx.seg[0] = (struct iovec){ w->inl + off, len };
 		tx.nseg = len ? 1 : 0;
@@ -242,6 +244,7 @@ static int send_data(struct rnic_qp *qp, struct rnic_swqe *w, uint64_t now)
 		sq->since_ackreq = since;
 		return rc;
 	}
+	rnic_cc_sent(qp, len, now);
 	sent(qp, w, 1, now);
 	return 1;
 }

@@ -85,6 +85,8 @@ static int send_read(struct rnic_qp *qp, struct rnic_res *res, uint64_t now)
 	struct rnic_tx tx = { .payload_len = len, .nseg = len ? 1 : 0 };
 	int rc;
 
+	if (!rnic_cc_may_send(qp, now))
+		return 0;
 	if (len) {
 		tx.seg[0].iov_len = len;
 		tx.seg[0].iov_base = rnic_remote_ptr(qp->pd, res->rkey, res->va + off, len,
@@ -95,6 +97,7 @@ static int send_read(struct rnic_qp *qp, struct rnic_res *res, uint64_t now)
 	rc = send_packet(qp, &p, &tx, now);
 	if (rc)
 		return rc;
+	rnic_cc_sent(qp, len, now);
 	res->fresh = false;
 	res->next++;
 	if (last)

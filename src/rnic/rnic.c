@@ -46,12 +46,24 @@ static int config_complete(struct rnic_config *c)
 	DEFAULT(burst, 16);
 	DEFAULT(idle_scan_ns, 1000000);
 	DEFAULT(random, random_default);
+	DEFAULT(cc.line_rate, UINT64_C(12500000000));
+	DEFAULT(cc.min_rate, 1000000);
+	DEFAULT(cc.g, 256);
+	DEFAULT(cc.alpha_ns, 55000);
+	DEFAULT(cc.rate_ns, 55000);
+	DEFAULT(cc.byte_counter, 10000000);
+	DEFAULT(cc.increase, 5000000);
+	DEFAULT(cc.hyper_increase, 50000000);
+	DEFAULT(cc.cnp_ns, 50000);
 	if (!c->gids || !c->ngids || c->ngids > 64)
 		return -EINVAL;
 	if (c->ndoorbells > 32768 || (c->ndoorbells && !c->doorbells))
 		return -EINVAL;
 	if (c->max_qp > 32768 || c->max_mr > 1u << 20 || c->max_wr > 65536 ||
 	    c->max_cqe > 1u << 22 || c->max_sge > RNIC_MAX_SGE || c->max_inline > 1024)
+		return -EINVAL;
+	if (c->cc.min_rate > c->cc.line_rate || c->cc.line_rate > UINT64_C(1) << 40 ||
+	    c->cc.g > 65536)
 		return -EINVAL;
 	if (c->max_rd_atomic > RNIC_MAX_RD || c->max_msg > 1u << 30 || c->window < 8 ||
 	    c->window > 65536 || c->read_chunk > c->window || c->burst > 256)
@@ -159,6 +171,8 @@ static int turn(struct rnic_qp *qp, uint64_t now, unsigned burst)
 
 	if (qp->ext.q.dbrec)
 		rnic_ext_fetch(qp);
+	if (qp->cc.cnp_due && rnic_cc_send_cnp(qp, now))
+		return -EAGAIN;
 	while (n < burst) {
 		/* One of each kind in turn, so that neither starves the other. */
 		a = rnic_resp_send(qp, now);
@@ -269,6 +283,20 @@ static bool receiving(const struct rnic_qp *qp, bool response)
 	}
 }
 
+/* A CNP counts only from the peer. */
+static void congestion(struct rnic *r, const struct rnic_rx *rx, const struct wire_roce *pkt,
+		       uint64_t now)
+{
+	struct rnic_qp *qp = rnic_qp_find(r, pkt->bth.dqpn);
+
+	r->ctr.rx_cnp++;
+	if (!qp || rnic_qp_datagram(qp) || !receiving(qp, true) ||
+	    memcmp(rx->ip.src, qp->attr.path.dst, 16) != 0 ||
+	    memcmp(rx->ip.dst, qp->attr.path.src, 16) != 0)
+		return;
+	rnic_cc_cnp(qp, now);
+}
+
 void rnic_receive(struct rnic *r, const struct rnic_rx *rx, uint64_t now)
 {
 	struct wire_roce pkt;
@@ -279,7 +307,7 @@ void rnic_receive(struct rnic *r, const struct rnic_rx *rx, uint64_t now)
 		return;
 	}
 	if (pkt.bth.opcode == WIRE_CNP) {
-		r->ctr.rx_cnp++;
+		congestion(r, rx, &pkt, now);
 		return;
 	}
 	qp = rnic_qp_find(r, pkt.bth.dqpn);
@@ -296,6 +324,8 @@ void rnic_receive(struct rnic *r, const struct rnic_rx *rx, uint64_t now)
 		return;
 	}
 	r->ctr.rx_packets++;
+	if ((rx->ip.tos & 3) == 3 && !rnic_qp_datagram(qp))
+		rnic_cc_marked(qp, now);
 	if (rnic_qp_datagram(qp))
 		rnic_ud_receive(qp, rx, &pkt);
 	else if (pkt.flags & WIRE_F_RESPONSE)

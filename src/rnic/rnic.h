@@ -133,6 +133,20 @@ struct rnic_event {
 	void *object;
 };
 
+/** Congestion control (DCQCN). Rates are bytes a second; zero means the default in brackets. */
+struct rnic_dcqcn {
+	bool off;           /**< sends neither marks nor CNPs, and does not heed them */
+	uint64_t line_rate; /**< what the network can do at most [12.5e9] */
+	uint64_t min_rate;  /**< never slower [1e6] */
+	unsigned g;         /**< the weight of one CNP is 1/g [256] */
+	uint64_t alpha_ns;  /**< without a CNP the next one's weight falls in such steps [55 us] */
+	uint64_t rate_ns;   /**< … and the rate rises [55 us] */
+	uint64_t byte_counter;   /**< … and also each time so many bytes were sent [10 MB] */
+	uint64_t increase;       /**< a step up, after five that go back half the way [5e6] */
+	uint64_t hyper_increase; /**< … and when both counters have made five [50e6] */
+	uint64_t cnp_ns;         /**< at most one CNP a queue pair in that time [50 us] */
+};
+
 /** Limits and hooks of a device. Zero (or NULL) means the default in brackets. */
 struct rnic_config {
 	const uint8_t (*gids)[16]; /**< local addresses, IPv4 as ::ffff:a.b.c.d; copied */
@@ -148,6 +162,7 @@ struct rnic_config {
 	unsigned window;        /**< unacknowledged packets a queue pair, 8..65536 [256] */
 	unsigned read_chunk;    /**< packets that one READ request asks for, 1..window [64] */
 	unsigned burst;         /**< packets that a queue pair sends in its turn, 1..256 [16] */
+	struct rnic_dcqcn cc;   /**< congestion control */
 	uint8_t qpn_prefix;     /**< top byte of every queue pair number */
 	uint64_t *doorbells;    /**< slots for doorbells of mlx5 queues, see below; may be NULL */
 	unsigned ndoorbells;    /**< 0..32768 */
@@ -172,7 +187,9 @@ struct rnic_counters {
 	uint64_t rx_dropped_no_wqe; /**< UC and UD: no receive posted, or too short */
 	uint64_t rx_access;         /**< refused: key, bounds, rights */
 	uint64_t rx_invalid;        /**< refused: request that makes no sense */
-	uint64_t rx_cnp;
+	uint64_t rx_cnp, tx_cnp;
+	uint64_t rx_marked; /**< packets that a switch has marked: its queue grows */
+	uint64_t paced;     /**< times that a queue pair had to wait for its rate */
 	uint64_t tx_acks, tx_naks, tx_rnr_naks;
 	uint64_t rx_naks, rx_rnr_naks;
 	uint64_t implied_naks;

@@ -24,6 +24,7 @@ struct port {
 	uint8_t gid[16];
 	struct rnic *r;
 	uint64_t busy_until; /* sending what waits */
+	uint64_t out_until;  /* the switch towards it */
 };
 
 struct rnic_mem_net {
@@ -172,6 +173,70 @@ static uint64_t leaves(const struct rnic_mem_faults *f, struct port *port, size_
 	return port->busy_until;
 }
 
+static struct port *port_of(struct rnic_mem_net *n, const uint8_t gid[16])
+{
+	unsigned i;
+
+	for (i = 0; i < n->nports; i++)
+		if (n->port[i].r && memcmp(n->port[i].gid, gid, 16) == 0)
+			return &n->port[i];
+	return NULL;
+}
+
+/* Bytes that wait for the switch's port at that time. */
+static uint64_t waiting(const struct rnic_mem_faults *f, const struct port *to, uint64_t at)
+{
+	uint64_t ns = to->out_until > at ? to->out_until - at : 0;
+
+	return ns * (f->out_rate / 1000) / MILLION;
+}
+
+static void mark(struct rnic_mem_net *n, struct packet *p, uint64_t depth)
+{
+	const struct rnic_mem_faults *f = &n->cfg.faults;
+	uint64_t span = f->mark_to - f->mark_from;
+
+	if (!f->mark_to || depth <= f->mark_from || !(p->p.ip.tos & 3))
+		return;
+	if (depth < f->mark_to &&
+	    !chance(n, (unsigned)((depth - f->mark_from) * MILLION / (span ? span : 1))))
+		return;
+	p->p.ip.tos |= 3;
+	n->stats.marked++;
+}
+
+/* When a packet that reaches the switch at `at` has left it towards its device; 0 when there is no room. */
+static uint64_t switched(struct rnic_mem_net *n, struct packet *p, uint64_t at)
+{
+	const struct rnic_mem_faults *f = &n->cfg.faults;
+	struct port *to = f->out_rate ? port_of(n, p->p.ip.dst) : NULL;
+	uint64_t bytes = p->p.len + 42 + 24, depth;
+
+	if (!to)
+		return at;
+	depth = waiting(f, to, at);
+	if (f->out_queue && depth + bytes > f->out_queue)
+		return 0;
+	mark(n, p, depth);
+	if (depth + bytes > n->stats.out_most)
+		n->stats.out_most = depth + bytes;
+	to->out_until =
+		(to->out_until > at ? to->out_until : at) + bytes * 1000 * MILLION / f->out_rate;
+	return to->out_until;
+}
+
+/* Whether the switch has told this sender to stop, for the sake of the port it sends to. */
+static bool paused(struct rnic_mem_net *n, const struct rnic_tx *tx, uint64_t now)
+{
+	const struct rnic_mem_faults *f = &n->cfg.faults;
+	const struct port *to = f->pause_from ? port_of(n, tx->path->dst) : NULL;
+
+	if (!to || waiting(f, to, now) < f->pause_from)
+		return false;
+	n->stats.paused++;
+	return true;
+}
+
 static int mem_send(struct rnic_wire *w, const struct rnic_tx *tx, uint64_t now)
 {
 	struct port *port = (struct port *)w;
@@ -179,7 +244,7 @@ static int mem_send(struct rnic_wire *w, const struct rnic_tx *tx, uint64_t now)
 	struct packet *p;
 	int len;
 
-	if (chance(n, n->cfg.faults.refuse))
+	if (chance(n, n->cfg.faults.refuse) || paused(n, tx, now))
 		return -EAGAIN;
 	n->stats.sent++;
 	p = take(n);
@@ -201,6 +266,7 @@ static int mem_send(struct rnic_wire *w, const struct rnic_tx *tx, uint64_t now)
 	}
 	p->p.len = (size_t)len;
 	now = leaves(&n->cfg.faults, port, p->p.len, now);
+	now = now ? switched(n, p, now) : 0;
 	if (!now) {
 		n->stats.overflow++;
 		give_back(n, p);

@@ -45,6 +45,14 @@ struct rnic_mem_faults {
 	unsigned refuse;    /**< the wire says that it is full */
 	uint64_t rate;      /**< bytes a second that a port sends, headers included; 0: any */
 	uint64_t queue;     /**< bytes that may wait for it; what does not fit is lost; 0: any */
+	/* The switch's own port towards each device: where flows meet. */
+	uint64_t out_rate;  /**< bytes a second; 0: any */
+	uint64_t out_queue; /**< bytes that may wait there; what does not fit is lost; 0: any */
+	uint64_t
+		mark_from; /**< from so many waiting bytes on, packets that allow it are marked (ECN) … */
+	uint64_t mark_to; /**< … the more surely the nearer to this; 0: none */
+	uint64_t
+		pause_from; /**< from so many on, senders are paused (PFC): their wire is full; 0: never */
 };
 
 struct rnic_mem_config {
@@ -60,6 +68,7 @@ struct rnic_mem_config {
 
 struct rnic_mem_stats {
 	uint64_t sent, delivered, lost, doubled, corrupted, bad_icrc, held_back, overflow, no_route;
+	uint64_t marked, paused, out_most; /**< packets, refusals, most bytes that waited */
 };
 
 int rnic_mem_create(const struct rnic_mem_config *cfg, struct rnic_mem_net **out);

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The software RNIC on a UDP socket of this end of the bridge, against rdma_rxe in machine 1."""
 
-from vmlib import Packets, await_listener, case, check, figure, netem, program
+from machines import BRIDGE_MTU
+from vmlib import Packets, await_listener, case, check, echo, figure, ip, netem, program
 
 HERE = "10.0.2.254"
 
@@ -58,3 +59,87 @@ def rnic_rc_pingpong_loss(env):
     env.note(text.strip().partition("; ")[2])
     again = int(figure(text, r"sent again (\d+)"))
     check(again > 0, "nothing was lost")
+
+
+RNIC = {"GPUNET_VERBS": "rnic"}
+
+
+class PathMtu:
+    """The MTU of this end, which our side of a connection goes by: that of the machines' cards, unless said otherwise."""
+
+    def __init__(self, mtu=1500):
+        self.mtu = mtu
+
+    def __enter__(self):
+        ip("link", "set", "br0", "mtu", str(self.mtu))
+
+    def __exit__(self, *_):
+        ip("link", "set", "br0", "mtu", str(BRIDGE_MTU))
+
+
+def cm_pair(env, mode, here, there, packets, server_here, seconds=60):
+    """Our program against a stock one; connections are made by the connection manager."""
+    ours = [program(env, "rnic_cm"), f"{mode}-{'server' if server_here else 'client'}"]
+    with Packets(env, packets, machines=[env.m1]):
+        if server_here:
+            mine = env.here(*ours, HERE, *here)
+            mine.until("listening")
+            other = env.m1.start(there)
+        else:
+            other = env.m1.start(there)
+            env.m1.run("sleep 1")  # no program shows the connection manager's ports
+            mine = env.here(*ours, "10.0.2.1", *here)
+        text = mine.expect(0, seconds)
+        stock = other.expect(0, seconds)
+    check("every byte right" in text, text)
+    return stock
+
+
+@case(90)
+def rnic_rping(env):
+    """READ and WRITE by the server, SEND by both; each side is the server once."""
+    here = ["-p", 7174, "-C", 10]
+    for server_here, there in (True, f"rping -c -a {HERE} -C 10 -V -p 7174"), (False, "rping -s -a 10.0.2.1 -C 10 -V -p 7174"):
+        cm_pair(env, "rping", here, there, 40, server_here)
+
+
+@case(90)
+def rnic_ucmatose(env):
+    """Several connections at once, 10 messages each way on each."""
+    here = ["-p", 7471, "-C", 10, "-c", 5, "-S", 1000]
+    stock = "ucmatose -C 10 -c 5 -S 1000"
+    for server_here, there in (True, f"{stock} -s {HERE}"), (False, f"{stock} -b 10.0.2.1"):
+        text = cm_pair(env, "cmatose", here, there, 60, server_here)
+        check("test complete" in text and "return status 0" in text, text[-300:])
+
+
+@case(90)
+def rnic_refused(env):
+    """A stock client at a port where nobody listens, and our client likewise: refused at once."""
+    mine = env.here(program(env, "rnic_cm"), "rping-server", HERE, "-p", 7175)
+    mine.until("listening")
+    stock = env.m1.start(f"rping -c -a {HERE} -C 1 -p 7176")
+    code = stock.wait(30)
+    check(code != 0 and "REJECTED" in stock.text(), f"exit {code}: {stock.text()}")
+    mine.kill()  # an address has one owner
+    ours = env.here(program(env, "rnic_cm"), "rping-client", "10.0.2.1", "-p", 7177)
+    code = ours.wait(30)
+    check(code == 1 and "reason 8" in ours.text(), f"exit {code}: {ours.text()}")
+
+
+@case(120)
+def rnic_rsockets(env):
+    """Streams of rsockets between a kernel on the software RNIC here and one on rxe there; each is the server once."""
+    env.m1.run("head -c 2000000 /dev/urandom >/tmp/in")
+    env.on_clean(env.m1, "rm -f /tmp/in")
+    data = bytes(range(256)) * 4000
+    server = env.here(env.gpunet, "echo", f"rdma://{HERE}:7471", "--device", "cpu", env=RNIC)
+    server.until(r"^listening on (\S+)", 40)
+    with Packets(env, 1000, machines=[env.m1]):
+        env.m1.run(f"gpunet cat rdma://{HERE}:7471 --device cpu </tmp/in | cmp - /tmp/in", 60)
+    server.kill()
+    _, url = echo(env, env.m1, "rdma://10.0.2.1:7471")
+    with Packets(env, 500, machines=[env.m1]), PathMtu():
+        mine = env.here(env.gpunet, "cat", url, "--device", "cpu", data=data, env=RNIC)
+        mine.expect(0, 60)
+    check(mine.data == data, f"{len(mine.data)} bytes came back, {len(data)} were sent")

@@ -253,6 +253,8 @@ static void do_send(struct misuse *m, struct msock *s)
 	uint64_t n = (uint64_t)shared(room ? sim_below(room + 1) : 0);
 	int64_t rc;
 
+	if (first())
+		memset(buf, 0xee, sizeof(buf)); /* not what says which connection it is */
 	__syncthreads();
 	rc = gsend(m->w->net, s->fd, buf, n, 0);
 	if (s->state != CONNECTED) {

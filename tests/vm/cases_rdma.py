@@ -1,21 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """gpunet over RDMA, from machine to machine: kernels against kernels and against the programs of rsockets."""
 
-import io
 import re
-import tarfile
 
-from vmlib import Packets, case, check, echo, figure, netem, program
+from vmlib import Packets, case, check, echo, figure, netem
 
 NO_RNR = ("rcvd_rnr_err", "send_rnr_err")
 
 
 def peer(env, machine, *args, limited=False):
     """rdma_peer in a machine, started; a server of it is ready when this returns."""
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w") as tar:
-        tar.add(program(env, "rdma_peer"), "usr/bin/rdma_peer")
-    machine.run("tar -x -C /", data=raw.getvalue())
     extra = "RDMA_PEER_LIMITED=1 " if limited else ""
     running = machine.start(f"exec env {extra}rdma_peer " + " ".join(str(a) for a in args) + " 2>&1")
     if args[0].endswith("server") or args[0] == "sink":

@@ -6,7 +6,7 @@ When one of these fails, no case of gpunet's own means anything. Their lines hav
 
 import re
 
-from vmlib import Packets, await_listener, case, check, figure
+from vmlib import PRELOAD, Packets, await_listener, case, check, figure
 
 
 def pair(env, server, client, port=None, seconds=60, packets=4):
@@ -86,3 +86,14 @@ def rxe_rcopy(env):
     server.kill()
     env.note(out.strip().splitlines()[-1])
     check(env.m1.run("sha256sum </tmp/out") == env.m2.run("sha256sum </tmp/in"), "the copy differs")
+
+
+@case(90)
+def rxe_librspreload(env):
+    """A program of ordinary sockets, client and server, that librspreload takes to RDMA."""
+    server = env.m1.start(f"{PRELOAD} exec vm_peer serve 10.0.2.1 7001")
+    server.until("listening")
+    for how in "ask", "first":
+        size = 1 << 20 if how == "ask" else 60000
+        with Packets(env, size // 1024):
+            env.m2.run(f"{PRELOAD} vm_peer {how} 10.0.2.1 7001 {size} 10000")

@@ -21,7 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 KERNEL = "linux-image-amd64"
 PROGRAMS = """bash coreutils grep procps iproute2 netcat-openbsd tcpdump strace busybox-static
               ibverbs-utils ibverbs-providers rdmacm-utils perftest""".split()
-APPLETS = "awk cmp dmesg head insmod mount rmmod sed setpriv sleep tar umount".split()
+APPLETS = "awk cmp dmesg head insmod mount rmmod sed setpriv setsid sleep tar umount".split()
 # In the order in which they are loaded, each after what it depends on.
 MODULES = """virtio_pci virtio_net crc32_generic crc32_pclmul sch_netem tun ib_uverbs rdma_ucm ib_umad
              rdma_rxe""".split()

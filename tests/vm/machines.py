@@ -15,10 +15,11 @@ import select
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 
 PORT = 9999
-BRIDGE_MTU = 9000
+MAX_MTU = 9000
 
 
 class Fail(Exception):
@@ -45,6 +46,7 @@ class Running:
     def __init__(self, what, fd, clock):
         self.what, self.fd, self.clock = what, fd, clock
         self.data = b""
+        self.copy_to = None  # a file that gets the output as well, as it comes
 
     def text(self):
         return self.data.decode("utf-8", "replace")
@@ -64,6 +66,9 @@ class Running:
         except ConnectionError:
             part = b""
         self.data += part
+        if self.copy_to:
+            self.copy_to.write(part)
+            self.copy_to.flush()
         return bool(part)
 
     def until(self, pattern, seconds=30):
@@ -111,13 +116,12 @@ class Remote(Running):
 
 
 class Local(Running):
-    def __init__(self, argv, clock, data=None, env=None):
-        self.p = subprocess.Popen(argv, stdin=subprocess.PIPE if data else subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  env={**os.environ, **(env or {})}, start_new_session=True)
-        if data:
-            self.p.stdin.write(data)
-            self.p.stdin.close()
+    def __init__(self, argv, clock, data=b"", env=None):
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(data)
+            stdin.seek(0)
+            self.p = subprocess.Popen(argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      env={**os.environ, **(env or {})}, start_new_session=True)
         super().__init__(f"here: {' '.join(argv)}", self.p.stdout.fileno(), clock)
 
     def _code(self):
@@ -164,7 +168,7 @@ class Machine:
         for card, tap in enumerate((f"net{n}", f"ctl{n}")):
             argv += ["-netdev", f"tap,id={tap},ifname={tap},script=no,downscript=no", "-device",
                      f"virtio-net-pci,netdev={tap},mac=52:54:00:00:0{card}:0{n},romfile="
-                     f",host_mtu={BRIDGE_MTU}"]
+                     f",host_mtu={MAX_MTU}"]
         with open(os.path.join(self.folder, f"vm{n}.qemu"), "wb") as log:
             self.qemu = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
@@ -219,7 +223,7 @@ def ip(*args):
         raise Skip(f"ip {' '.join(args)}: {p.stderr.strip()}")
 
 
-def make_network():
+def make_network(mtu):
     ip("link", "set", "lo", "up")
     ip("link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
     ip("link", "set", "br0", "up")
@@ -228,6 +232,8 @@ def make_network():
     for n in (1, 2):
         for tap in (f"net{n}", f"ctl{n}"):
             ip("tuntap", "add", "dev", tap, "mode", "tap")
-            ip("link", "set", tap, "mtu", str(BRIDGE_MTU), "up")
+            ip("link", "set", tap, "mtu", str(MAX_MTU), "up")
         ip("link", "set", f"net{n}", "master", "br0")
         ip("addr", "add", f"10.9.{n}.1/30", "dev", f"ctl{n}")
+    # As the machines' cards: RDMA takes its packets' size from the card at the active end alone.
+    ip("link", "set", "br0", "mtu", str(mtu))

@@ -25,8 +25,9 @@ sys.path.insert(0, HERE)
 import image  # noqa: E402
 import vmlib  # noqa: E402
 import cases_rxe  # noqa: E402,F401
-import cases_rnic  # noqa: E402,F401
 import cases_rdma  # noqa: E402,F401
+import cases_rsockets  # noqa: E402,F401
+import cases_rnic  # noqa: E402,F401
 import cases_tcp  # noqa: E402,F401
 from machines import Clock, Fail, Machine, Skip, make_network  # noqa: E402
 
@@ -52,7 +53,8 @@ def options():
     opt = p.parse_args()
     opt.gpunet = os.path.abspath(opt.gpunet)
     opt.cache = os.path.abspath(opt.cache)
-    opt.kept = os.path.join(opt.cache, "kept")
+    # A working tree's own, even where several share a cache.
+    opt.kept = os.path.join(ROOT, "build-vm", "kept")
     return opt
 
 
@@ -92,7 +94,7 @@ def kept_pid(opt):
 def enter(argv):
     """Runs this program again, in the namespaces."""
     os.environ[INSIDE] = "1"
-    os.execvp(argv[0], argv + [sys.executable, os.path.abspath(__file__)] + sys.argv[1:])
+    os.execvp(argv[0], argv + [sys.executable, os.path.abspath(sys.argv[0])] + sys.argv[1:])
 
 
 def run_case(env, limit, fn):
@@ -130,7 +132,7 @@ def run_cases(opt, env):
 
 def boot(opt, machines):
     linux, root = image.ready(opt.cache)
-    make_network()
+    make_network(opt.mtu)
     start = time.monotonic()
     for machine in machines:
         machine.boot(linux, root, opt.mtu, opt.cores)
@@ -168,15 +170,15 @@ def by_hand(machines, number, command):
     if number == "0":
         return subprocess.run(("bash", "-c", command), check=False).returncode
     running = machines[int(number) - 1].start(command)
-    code = running.wait(3600)
-    sys.stdout.write(running.text())
-    return code
+    running.copy_to = sys.stdout.buffer
+    return running.wait(3600)
 
 
 def keep(opt):
     # The process number that others see, which is not the one in here.
     with open("/proc/self/stat", encoding="ascii") as f:
         pid = f.read().split()[0]
+    os.makedirs(os.path.dirname(opt.kept), exist_ok=True)
     with open(opt.kept, "w", encoding="ascii") as f:
         f.write(pid)
     print("# they stay until this is interrupted; run.py --sh N COMMAND, or run.py for cases, from elsewhere")

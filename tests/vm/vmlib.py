@@ -9,6 +9,8 @@ import tarfile
 from machines import Fail, Local, Skip, check, ip  # noqa: F401
 
 CASES = []
+PROGRAMS = ("vm_peer", "rdma_peer")  # of the build, for the machines, besides the tool
+PRELOAD = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so.1"
 
 
 def case(limit=60, long=False):
@@ -58,17 +60,16 @@ class Env:
         for running in self.local:
             running.kill()
         self.local.clear()
-        for number in self.unplugged:
-            ip("link", "set", f"net{number}", "up")
-        self.unplugged.clear()
         for machine in self.machines:
             machine.kill_all()
+            if machine.number in self.unplugged:
+                self.plug(machine)
         for machine, command in reversed(self.mended):
             machine.run(command)
         self.mended.clear()
 
     def unplug(self, machine):
-        """Pulls the cable of the machine's card until the end of the case."""
+        """Pulls the cable of the machine's card, until plug() or the end of the case."""
         ip("link", "set", f"net{machine.number}", "down")
         self.unplugged.append(machine.number)
 
@@ -77,7 +78,7 @@ class Env:
         ip("link", "set", f"net{machine.number}", "up")
         self.unplugged.remove(machine.number)
 
-    def here(self, *argv, data=None, env=None):
+    def here(self, *argv, data=b"", env=None):
         """A program on this end of the bridge."""
         running = Local([str(word) for word in argv], self.clock, data, env)
         self.local.append(running)
@@ -90,6 +91,8 @@ class Env:
         raw = io.BytesIO()
         with tarfile.open(fileobj=raw, mode="w") as tar:
             tar.add(self.gpunet, "usr/bin/gpunet")
+            for name in PROGRAMS:
+                tar.add(program(self, name), f"usr/bin/{name}")
         for machine in self.machines:
             machine.run("tar -x -C /", data=raw.getvalue())
 

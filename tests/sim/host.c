@@ -282,7 +282,7 @@ static void deliver(void *arg)
 	free(p);
 }
 
-void host_break(uint64_t hello)
+void host_break(uint64_t hello, int err)
 {
 	int i;
 
@@ -293,8 +293,8 @@ void host_break(uint64_t hello)
 		    f->state != S_CONNECTED)
 			continue;
 		sim_note("the connection of descriptor %d breaks", f->fd);
-		ended(f->peer, ECONNRESET);
-		ended(f, ECONNRESET);
+		ended(f->peer, err);
+		ended(f, err);
 	}
 }
 
@@ -865,6 +865,20 @@ static int collect(struct file *e, struct epoll_event *ev, int max)
 	return n;
 }
 
+static bool epoll_fails;
+
+void host_fail_epoll(void)
+{
+	int i;
+
+	sim_note("fault: epoll_wait: EBADF");
+	epoll_fails = true;
+	for (i = 0; i < next_fd; i++) {
+		if (files[i].kind == K_EPOLL)
+			sim_wake(&files[i], ~0u);
+	}
+}
+
 static int h_epoll_wait(int epfd, struct epoll_event *ev, int max, int64_t timeout_ns)
 {
 	uint64_t deadline = timeout_ns < 0 ? SIM_NEVER : sim_now() + (uint64_t)timeout_ns;
@@ -874,7 +888,13 @@ static int h_epoll_wait(int epfd, struct epoll_event *ev, int max, int64_t timeo
 	if (!e)
 		return -EBADF;
 	for (;;) {
-		int n = collect(e, ev, max);
+		int n;
+
+		if (epoll_fails) {
+			epoll_fails = false;
+			return -EBADF;
+		}
+		n = collect(e, ev, max);
 
 		if (n || !timeout_ns || sim_now() >= deadline)
 			return n;

@@ -34,8 +34,10 @@ void host_begin(const struct host_params *p);
 size_t host_buffer(void);
 /* Descriptors that are still open. */
 unsigned host_open_files(void);
-/* The connection whose first bytes are these breaks, as if both machines had lost it. */
-void host_break(uint64_t hello);
+/* The connection whose first bytes are these breaks, as if both machines had lost it, with this error. */
+void host_break(uint64_t hello, int err);
+/* One call of epoll_wait fails for good. */
+void host_fail_epoll(void);
 /* Prints the sockets that are open. */
 void host_report(void);
 

@@ -65,7 +65,7 @@ static void expect(struct misuse *m, const struct msock *s, const char *call, in
 	if (!first())
 		return;
 	sim_note("misuse: %s(%x) in state %d = %lld", call, s->fd, s->state, (long long)rc);
-	if (rc == -ECANCELED && m->w->aborted)
+	if (m->over || wait_ended(m->w, rc))
 		m->over = 1;
 	else if (rc != a && rc != b)
 		sim_fail("misuse: %s(%x) in state %d: %lld, should be %lld or %lld", call, s->fd,

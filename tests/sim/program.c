@@ -70,7 +70,7 @@ static void result(const struct block *b, int64_t rc)
 /* What must be 0 when nothing is wrong, or the end of all waits. Thread 0 says so. */
 static int64_t must(struct world *w, struct block *b, int64_t rc)
 {
-	if (is_first() && rc < 0 && !(w->aborted && rc == -ECANCELED))
+	if (is_first() && rc < 0 && !wait_ended(w, rc))
 		sim_fail("%s: %s", b->doing, strerror((int)-rc));
 	return rc;
 }
@@ -243,6 +243,43 @@ static int64_t connect_one(struct world *w, struct block *b, struct conn *c)
 	return publish(w, b, c, 0, (int)fd);
 }
 
+/* ---- chaos -------------------------------------------------------------------------------------------------------------- */
+
+/* Now and then a task does to its connection what its other tasks do not expect. */
+static void maybe_chaos(struct world *w, struct block *b, struct task *t)
+{
+	struct end *e = &t->c->end[t->end];
+	int fd = (int)e->fd - 1, how;
+	int64_t rc;
+
+	/* Not before both sides know which connection it is. */
+	if (t->c->chaos < CLOSED || t->c->chaos > SHUT || !share(t->c->end[!t->end].fd != 0) ||
+	    !share(is_first() && sim_chance(50)))
+		return;
+	if (t->c->chaos == SHUT) {
+		how = (int)share(sim_below(3));
+		/* Both sides' writers would wait for ever if nobody read. */
+		if (share(how == SHUT_RD && t->c->end[!t->end].deaf))
+			how = SHUT_RDWR;
+		if (is_first() && how == SHUT_RD)
+			e->deaf = true;
+		if (is_first() && how != SHUT_WR)
+			e->told = true;
+		if (is_first() && how != SHUT_RD)
+			t->c->flow[t->end].ended = true;
+		doing(b, "gshutdown(%x, %d) at any time", fd, how);
+		rc = gshutdown(w->net, fd, how);
+	} else {
+		if (is_first())
+			t->c->flow[t->end].ended = true;
+		doing(b, "gclose(%x) at any time", fd);
+		rc = gclose(w->net, fd);
+	}
+	result(b, rc);
+	if (is_first() && rc)
+		call_failed(t->c, t->end, b->doing, rc);
+}
+
 /* ---- reading and writing -------------------------------------------------------------------------------------------------- */
 
 static uint64_t any_len(void)
@@ -302,6 +339,8 @@ static int64_t read_borrowed(struct world *w, struct block *b, struct task *t, i
 		flow_check(f, f->received + lent.len[0], lent.ptr[1], lent.len[1]);
 	}
 	some = share(is_first() && sim_chance(300) ? sim_between(0, (uint32_t)n) : n);
+	if (t->c->chaos == CLOSED)
+		maybe_chaos(w, b, t);
 	rc = grecv_return(w->net, fd, (uint64_t)some);
 	result(b, rc);
 	if (rc)
@@ -361,14 +400,17 @@ static int64_t read_step(struct world *w, struct block *b, struct task *t, bool 
 		sim_fail("%s: %lld", b->doing, (long long)rc);
 	if (is_first() && rc > 0 && (c.flags & GNET_MSG_PEEK))
 		flow_check(f, f->received, b->buf, (uint64_t)rc);
-	else if (is_first() && (rc <= 0 || c.way != BORROW) && rc != -EAGAIN)
+	else if (is_first() && (rc <= 0 || c.way != BORROW) && rc != -EAGAIN &&
+		 !(rc == -ETIMEDOUT && t->limited))
 		flow_got(t->c, t->end, b->buf, rc);
 	if (is_first() && f->shared && rc > 0)
 		units_check(t, b->buf, (uint64_t)rc);
 	if (is_first() && (c.flags & GNET_MSG_WAITALL) && !dontwait &&
 	    !t->c->end[t->end].nonblock && rc > 0 && rc < (int64_t)c.len && !f->ended &&
-	    !t->c->chaos)
+	    !t->c->chaos && !t->limited)
 		sim_fail("%s: %lld, and the flow goes on", b->doing, (long long)rc);
+	if (rc == -ETIMEDOUT && t->limited)
+		return rc;
 	if (is_first() && rc == -EAGAIN && !dontwait && !t->c->end[t->end].nonblock)
 		sim_fail("%s: -EAGAIN", b->doing);
 	if (is_first() && rc <= 0 && rc != -EAGAIN)
@@ -413,6 +455,8 @@ static int64_t write_reserved(struct world *w, struct block *b, struct task *t, 
 		flow_fill(f, f->sent + room.len[0], room.ptr[1], room.len[1]);
 		f->sent += (uint64_t)some;
 	}
+	if (t->c->chaos == CLOSED)
+		maybe_chaos(w, b, t);
 	rc = gsend_commit(w->net, fd, (uint64_t)some);
 	if (is_first() && rc)
 		f->sent -= (uint64_t)some;
@@ -525,7 +569,7 @@ static int64_t write_step(struct world *w, struct block *b, struct task *t, bool
 	c = share_call(any_write(f, dontwait));
 	rc = write_call(w, b, t, fd, c);
 	result(b, rc);
-	if (rc == -ENOBUFS && c.way == BORROW)
+	if ((rc == -ENOBUFS && c.way == BORROW) || (rc == -ETIMEDOUT && t->limited))
 		return rc; /* the slab is used up: another way next time */
 	dontwait |= t->c->end[t->end].nonblock;
 	if (is_first() && rc < 0 && (rc != -EAGAIN || !dontwait)) {
@@ -534,59 +578,29 @@ static int64_t write_step(struct world *w, struct block *b, struct task *t, bool
 		call_failed(t->c, t->end, b->doing, rc);
 	}
 	if (is_first() && !dontwait && rc >= 0 && rc != (int64_t)c.len && c.way != BORROW &&
-	    !t->c->chaos && !w->aborted)
+	    !t->c->chaos && !w->aborted && !t->limited)
 		sim_fail("%s: %lld", b->doing, (long long)rc);
 	__syncthreads();
 	return rc;
-}
-
-/* ---- chaos -------------------------------------------------------------------------------------------------------------- */
-
-/* Now and then a task does to its connection what its other tasks do not expect. */
-static void maybe_chaos(struct world *w, struct block *b, struct task *t)
-{
-	struct end *e = &t->c->end[t->end];
-	int fd = (int)e->fd - 1, how;
-	int64_t rc;
-
-	/* Not before both sides know which connection it is. */
-	if (t->c->chaos < CLOSED || t->c->chaos > SHUT || !share(t->c->end[!t->end].fd != 0) ||
-	    !share(is_first() && sim_chance(50)))
-		return;
-	if (t->c->chaos == SHUT) {
-		how = (int)share(sim_below(3));
-		/* Both sides' writers would wait for ever if nobody read. */
-		if (share(how == SHUT_RD && t->c->end[!t->end].deaf))
-			how = SHUT_RDWR;
-		if (is_first() && how == SHUT_RD)
-			e->deaf = true;
-		if (is_first() && how != SHUT_WR)
-			e->told = true;
-		if (is_first() && how != SHUT_RD)
-			t->c->flow[t->end].ended = true;
-		doing(b, "gshutdown(%x, %d) at any time", fd, how);
-		rc = gshutdown(w->net, fd, how);
-	} else {
-		if (is_first())
-			t->c->flow[t->end].ended = true;
-		doing(b, "gclose(%x) at any time", fd);
-		rc = gclose(w->net, fd);
-	}
-	result(b, rc);
-	if (is_first() && rc)
-		call_failed(t->c, t->end, b->doing, rc);
 }
 
 /* ---- tasks --------------------------------------------------------------------------------------------------------------- */
 
 static void task_done(struct world *w, struct block *b, struct task *t)
 {
+	const struct linger patient = { 1, 3600 };
 	struct end *e = &t->c->end[t->end];
 	int fd = (int)e->fd - 1;
 	int64_t rc;
 
 	if (!share(is_first() && !--e->users) || share(e->left))
 		return;
+	if (!b->polls && share(is_first() && sim_chance(200))) {
+		doing(b, "gsetsockopt(%x) of SO_LINGER", fd);
+		rc = gsetsockopt(w->net, fd, SOL_SOCKET, SO_LINGER, &patient, sizeof(patient));
+		if (is_first() && rc)
+			call_failed(t->c, t->end, b->doing, rc);
+	}
 	doing(b, "gclose(%x)", fd);
 	rc = gclose(w->net, fd);
 	result(b, rc);
@@ -594,11 +608,30 @@ static void task_done(struct world *w, struct block *b, struct task *t)
 		call_failed(t->c, t->end, b->doing, rc);
 }
 
+/* At times a task's calls get a time limit. */
+static void maybe_limit(struct world *w, struct block *b, struct task *t)
+{
+	int fd = (int)t->c->end[t->end].fd - 1;
+	int64_t limit[2] = { 0, share(sim_between(1, 2000)) }, rc;
+
+	if (t->c->flow[t->reads ? !t->end : t->end].shared || !share(is_first() && sim_chance(200)))
+		return;
+	doing(b, "gsetsockopt(%x) of a limit of %lld us", fd, (long long)limit[1]);
+	rc = gsetsockopt(w->net, fd, SOL_SOCKET, t->reads ? SO_RCVTIMEO : SO_SNDTIMEO, limit,
+			 sizeof(limit));
+	if (is_first() && rc)
+		call_failed(t->c, t->end, b->doing, rc);
+	if (is_first())
+		t->limited = true;
+	__syncthreads();
+}
+
 /* One task, by calls that wait, or by gpoll and calls that do not. */
 static void run_one(struct world *w, struct block *b, struct task *t)
 {
 	if (wait_word(w, b, &t->c->end[t->end].fd, "its connection") < 0)
 		return;
+	maybe_limit(w, b, t);
 	while (!share(t->done)) {
 		bool dontwait = share(is_first() && sim_chance(300));
 		int64_t rc =

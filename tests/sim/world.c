@@ -54,6 +54,11 @@ void flow_check(const struct flow *f, uint64_t pos, const uint8_t *buf, uint64_t
 			 (unsigned long long)(pos + n), (unsigned long long)f->sent);
 }
 
+bool wait_ended(const struct world *w, int64_t rc)
+{
+	return w->aborted && rc == (w->dies ? -EIO : -ECANCELED);
+}
+
 void units_fill(struct task *t, uint8_t *buf, unsigned n)
 {
 	const struct flow *f = &t->c->flow[t->end];
@@ -115,12 +120,13 @@ void units_check(struct task *t, const uint8_t *buf, uint64_t n)
 
 void call_failed(struct conn *c, unsigned end, const char *call, int64_t rc)
 {
-	bool known = rc == -ECONNRESET || rc == -EPIPE || rc == -EBADF || rc == -ENOTCONN;
+	bool told = rc == -ECONNRESET || rc == -EPIPE || rc == -ETIMEDOUT || rc == -EHOSTUNREACH;
+	bool known = told || rc == -EBADF || rc == -ENOTCONN;
 
-	if (rc == -ECONNRESET || rc == -EPIPE)
+	if (told)
 		c->end[end].told = true;
 	sim_note("%s fails: %s", call, strerror((int)-rc));
-	if ((c->chaos && known) || (reported->aborted && rc == -ECANCELED))
+	if ((c->chaos && known) || wait_ended(reported, rc))
 		return;
 	sim_fail("%s on connection %u, end %u: %s", call, c->id, end, strerror((int)-rc));
 }
@@ -334,17 +340,23 @@ static void break_conn(void *arg)
 {
 	const struct conn *c = arg;
 
+	static const int errs[] = { ECONNRESET, ECONNRESET, ETIMEDOUT, EHOSTUNREACH };
+
 	/* Before that nobody knows which connection it is. */
 	if (c->end[0].fd && c->end[1].fd)
-		host_break(c->id);
+		host_break(c->id, errs[sim_below(4)]);
 }
 
 static void *abort_all(void *arg)
 {
 	sim_park(&reported->aborted, sim_now() + reported->abort_after, "the time of its abort");
 	reported->aborted = true;
-	sim_note("gpunet_abort");
-	gpunet_abort(arg);
+	if (reported->dies) {
+		host_fail_epoll();
+	} else {
+		sim_note("gpunet_abort");
+		gpunet_abort(arg);
+	}
 	return NULL;
 }
 
@@ -523,6 +535,7 @@ void world_make(struct world *w)
 	w->backlog = (int)sim_below(5);
 	if (sim_chance(100))
 		w->abort_after = 1 + sim_random() % (1000u << sim_below(13));
+	w->dies = sim_chance(300);
 	address(w, 0);
 	address(w, 1);
 	for (i = 0; i < w->n_conns; i++)

@@ -77,7 +77,7 @@ enum chaos {
 	CLOSED,      /* by one of its tasks, while others use it */
 	RESET,       /* the same with SO_LINGER of 0 */
 	SHUT,        /* gshutdown in any direction by one of its tasks */
-	ALL_ABORTED, /* the host ends all waits */
+	ALL_ABORTED, /* the host ends all waits, or the proxy does */
 	KINDS
 };
 
@@ -93,6 +93,7 @@ struct task {
 	unsigned end;
 	bool reads;
 	bool done;
+	bool limited; /* its calls have a time limit */
 	/* Of a shared flow. */
 	unsigned writer;
 	uint64_t units; /* to be written */
@@ -115,6 +116,7 @@ struct block {
 struct world {
 	gnet_t *net;
 	uint64_t abort_after; /* ns; 0: never */
+	bool dies;            /* then: not gpunet_abort, but a proxy thread ends */
 	bool aborted;         /* the host has ended, or is about to end, all waits */
 	struct conn conn[MOST_CONNS];
 	unsigned n_conns;
@@ -152,6 +154,8 @@ void units_fill(struct task *t, uint8_t *buf, unsigned n);
 void units_check(struct task *t, const uint8_t *buf, uint64_t n);
 /* What a read gave: bytes that are consumed, the end, or an error. */
 void flow_got(struct conn *c, unsigned end, const uint8_t *buf, int64_t rc);
+/* Is that how a call ends when the host, or the proxy, has ended all waits? */
+bool wait_ended(const struct world *w, int64_t rc);
 /* Ends the run if a call on this end of a connection must not fail so. */
 void call_failed(struct conn *c, unsigned end, const char *call, int64_t rc);
 

@@ -123,6 +123,36 @@ GNET_DEV int refused_lengths(struct dgram_args *a, struct test_report *r, int fd
 	return 0;
 }
 
+/* One receiver is not there: the next datagram, to another one, is sent all the same, and then a receive is told. */
+GNET_DEV int others_go_on(struct dgram_args *a, struct test_report *r, int fd, uint8_t *buf)
+{
+	__shared__ struct gnet_pollfd p;
+	__shared__ uint32_t len;
+	gnet_t *net = a->t.net;
+	int other;
+
+	K_GET(r, other, gsocket(net, GNET_AF_UNIX, GNET_SOCK_DGRAM, 0));
+	K_EQ(r, gbind(net, other, &a->none->a, 2), 0); /* a name that the system finds */
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		len = sizeof(a->from->a);
+		p.fd = fd;
+		p.events = 0;
+	}
+	__syncthreads();
+	K_EQ(r, ggetsockname(net, other, &a->from->a, &len), 0);
+	K_EQ(r, gsendto(net, fd, buf, 10, 0, &a->none->a, a->none->len), 10);
+	K_EQ(r, gpoll(net, &p, 1, -1), 1);
+	K_EQ(r, p.revents, GNET_POLLERR);
+	for (int i = 0; i < 40; i++) {
+		K_EQ(r, gsendto(net, fd, buf, 20, 0, &a->from->a, len), 20);
+		K_EQ(r, grecv(net, other, buf, 100, 0), 20);
+	}
+	K_EQ(r, grecv(net, fd, buf, 10, 0), -ECONNREFUSED);
+	K_EQ(r, gclose(net, other), 0);
+	return 0;
+}
+
 /* Nobody is there: a later call is told, once, and the socket goes on. */
 GNET_DEV int errors(struct dgram_args *a, struct test_report *r, uint8_t *buf)
 {
@@ -149,6 +179,8 @@ GNET_DEV int errors(struct dgram_args *a, struct test_report *r, uint8_t *buf)
 		while (n == 0);
 		K_EQ(r, n, ECONNREFUSED);
 	}
+	if (unix_)
+		K_CALL(others_go_on(a, r, fd, buf));
 	K_EQ(r, gclose(net, fd), 0);
 	return 0;
 }

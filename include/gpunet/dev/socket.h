@@ -138,8 +138,8 @@ GNET_DEV int gpoll_thread(gnet_t *net, struct gnet_pollfd *fds, uint32_t n, int6
  *   -ENOBUFS       no ring is to be had (option slab_bytes); one of up to 48 bytes to an IP address needs none, nor one of up to
  *                  80 bytes to the peer
  * A datagram is sent after gsendto has returned, so its error (-ECONNREFUSED, -EMSGSIZE for one beyond SO_SNDBUF, -ENETUNREACH, a
- * UNIX path without a socket, ...) is told by a later call on the socket or by SO_ERROR, once; the socket goes on. What the rings
- * do not hold waits in the host's socket. A received datagram larger than a ring is cut.
+ * UNIX path without a socket, ...) is told by a later receive, by SO_ERROR or, on a connected socket, by a later send, once; the
+ * socket goes on. A gsendto with an address sends whatever became of earlier ones to others. What the rings do not hold waits in the host's socket. A received datagram larger than a ring is cut.
  * On a stream gsendto without an address is gsend (with one -EISCONN) and grecvfrom is grecv, with *alen 0.
  */
 GNET_DEV int64_t gsendto(gnet_t *net, int fd, const void *buf, uint64_t len, int flags,

@@ -211,7 +211,11 @@ GNET_DEV int gnet__dgram_place(gnet_t *net, int fd, struct gnet__scratch *s, uin
 	t = gnet__tx_load(sk);
 	if (!s->cells && !t.seg)
 		return -GNET__ENOBUFS;
-	t.looks = GNET__TX_LOOK; /* an error of a datagram before this one is told now */
+	if (s->rec.addr_len)
+		s->wait.some =
+			1; /* an earlier error is somebody else's: this one is sent all the same */
+	else
+		t.looks = GNET__TX_LOOK; /* an error of a datagram before this one is told now */
 	n = gnet__send_wait(net, fd, sk, &t, size, &s->wait);
 	if (n < (int64_t)size)
 		return n < 0 ? (int)n : -GNET__EAGAIN;

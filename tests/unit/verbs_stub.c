@@ -207,18 +207,25 @@ void stub_inline(unsigned n)
 }
 
 /* Under the lock: does this call fail? */
-static int fault(const char *slot)
+static int named_fault(const char *slot)
 {
-	st.calls++;
-	if (st.any_nth && st.calls == st.any_nth) {
-		st.failed = 1;
-		return -st.err;
-	}
 	if (st.nth && !strcmp(st.slot, slot) && !--st.nth) {
 		st.failed = 1;
 		return -st.err;
 	}
 	return 0;
+}
+
+static int fault(const char *slot)
+{
+	st.calls++;
+	if (st.any_nth && st.calls == st.any_nth) {
+		st.failed = 1;
+		if (getenv("STUB_TRACE"))
+			fprintf(stderr, "stub: %s fails\n", slot);
+		return -st.err;
+	}
+	return named_fault(slot);
 }
 
 static void poke(int fd)
@@ -449,9 +456,14 @@ static void s_cq_destroy(struct verbs_cq *cq)
 
 static int s_poll(struct verbs_cq *cq, struct verbs_wc *wc, int n)
 {
-	int i;
+	int i, rc;
 
 	pthread_mutex_lock(&lock);
+	rc = named_fault("poll");
+	if (rc) {
+		pthread_mutex_unlock(&lock);
+		return rc;
+	}
 	for (i = 0; i < n && cq->count; i++) {
 		wc[i] = cq->wc[cq->head];
 		cq->head = (cq->head + 1) % cq->size;
@@ -463,10 +475,13 @@ static int s_poll(struct verbs_cq *cq, struct verbs_wc *wc, int n)
 
 static int s_arm(struct verbs_cq *cq)
 {
+	int rc;
+
 	pthread_mutex_lock(&lock);
-	cq->armed = 1;
+	rc = named_fault("arm");
+	cq->armed = !rc;
 	pthread_mutex_unlock(&lock);
-	return 0;
+	return rc;
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------------------- */

@@ -51,6 +51,7 @@ void rdc_data_init(struct rdc *c)
 	c->out = 0;
 	c->seq = 0;
 	c->want_ctrl = 0;
+	c->limited = false;
 	c->established = c->told = c->rx_end = c->rx_shut = c->gone = c->tx_shut = false;
 }
 
@@ -74,7 +75,8 @@ void rdc_local_conn(const struct rdc *c, struct wire_rsock_conn *out)
 void rdc_data_start(struct rdc *c)
 {
 	c->target = c->remote.data;
-	c->peer_limit = c->remote.credits;
+	if (!c->limited)
+		c->peer_limit = c->remote.credits;
 	c->margin = c->remote.credits < 2 * RDC_MARGIN ? c->remote.credits / 2 : RDC_MARGIN;
 }
 
@@ -289,7 +291,8 @@ void rdc_fail(struct rdc *c, int err)
 {
 	if (c->err)
 		return;
-	c->err = err;
+	/* What the stream would take for a state that passes is the end here. */
+	c->err = err == ENOMEM || err == ENOBUFS || err == EAGAIN || err == EINTR ? EIO : err;
 	rdc_tell(c, CHANNEL_IN | CHANNEL_OUT);
 }
 
@@ -321,12 +324,21 @@ static void got_data(struct rdc *c, uint32_t n)
 	rdc_tell(c, CHANNEL_IN);
 }
 
+/* It may come before the REP. */
+static void got_limit(struct rdc *c, uint16_t limit)
+{
+	c->peer_limit = limit;
+	c->limited = true;
+}
+
 static void received(struct rdc *c, const struct verbs_wc *wc)
 {
 	struct wire_rsock_msg m;
 
 	c->due++;
-	c->established = true; /* whoever sends can receive: the RTU may be late or lost */
+	/* Whoever sends can receive: the RTU may be late or lost. Who connects waits for the peer's private data nevertheless. */
+	if (c->state != RDC_CONNECTING)
+		c->established = true;
 	if (!(wc->flags & VERBS_WC_WITH_IMM) || wire_rsock_imm_decode(&m, wc->imm)) {
 		char name[RDC_NAME];
 
@@ -341,7 +353,7 @@ static void received(struct rdc *c, const struct verbs_wc *wc)
 	if (m.op == WIRE_RSOCK_OP_DATA)
 		got_data(c, m.value);
 	else if (m.op == WIRE_RSOCK_OP_SGL)
-		c->peer_limit = (uint16_t)m.value;
+		got_limit(c, (uint16_t)m.value);
 	else if (m.op == WIRE_RSOCK_OP_CTRL)
 		got_ctrl(c, m.value);
 }

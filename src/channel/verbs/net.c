@@ -31,6 +31,19 @@ static struct rdc *by_wr_id(const struct rdc_thread *t, uint64_t id)
 		       : NULL;
 }
 
+/* Nothing more will be told of the connections on it. */
+static void broken(struct rdc_thread *t, struct rdc_cq *q, int err)
+{
+	unsigned i;
+
+	log_line(LOG_ERROR, "rdma: a completion queue of %s is broken: %s", q->dev->info.name,
+		 strerror(-err));
+	for (i = 0; i < t->slots; i++) {
+		if (t->slot[i] && t->slot[i]->cq == q)
+			rdc_fail(t->slot[i], -err);
+	}
+}
+
 static unsigned poll_cq(struct rdc_thread *t, struct rdc_cq *q)
 {
 	const struct verbs_ops *ops = t->net->use.ops;
@@ -41,8 +54,7 @@ static unsigned poll_cq(struct rdc_thread *t, struct rdc_cq *q)
 	for (round = 0; round < POLL_ROUNDS && n == POLL_BATCH; round++) {
 		n = ops->poll(q->cq, wc, POLL_BATCH);
 		if (n < 0) {
-			log_line(LOG_ERROR, "rdma: a completion queue of %s is broken: %s",
-				 q->dev->info.name, strerror(-n));
+			broken(t, q, n);
 			return done;
 		}
 		for (i = 0; i < n; i++) {
@@ -109,8 +121,12 @@ static void arm(struct rdc_thread *t)
 		for (l = dev->cqs.next; l != &dev->cqs; l = l->next) {
 			struct rdc_cq *q = list_entry(l, struct rdc_cq, link);
 
-			if (!q->armed && q->used)
-				q->armed = !t->net->use.ops->arm(q->cq);
+			int rc = !q->armed && q->used ? t->net->use.ops->arm(q->cq) : 0;
+
+			if (rc)
+				broken(t, q, rc);
+			else
+				q->armed |= q->used != 0;
 		}
 	}
 }

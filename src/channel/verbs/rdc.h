@@ -165,6 +165,7 @@ struct rdc {
 	uint32_t remote_index;        /* in the peer's SGL array, of the entry to write next */
 	unsigned out;                 /* entries for it sent so far */
 	uint16_t seq, peer_limit, margin;
+	bool limited; /* a message said what peer_limit is */
 	unsigned
 		want_ctrl; /* 1 + what to say when there is room: WIRE_RSOCK_SHUTDOWN or _DISCONNECT; 0: nothing */
 	bool tx_shut;  /* said it */

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Sockets over RDMA when something below fails: each call of the provider in turn, each kind of completion error at each kind
+ * of message, the network silent for a while. Kernels get an errno and come to their end, and everything is given back.
+ */
+#include "../device/opt.h"
+#include "verbs_stub.h"
+#include "wire/rsocket.h"
+
+enum { W_SERVER = 1, W_CLIENT, W_TIMED };
+
+/* What a call gave; errors end the block in good order. */
+#define TRY(var, expr)                                                     \
+	do {                                                               \
+		var = (expr);                                              \
+		if (var < 0) {                                             \
+			if (test_k_tid() == 0)                             \
+				a->word[which] = (uint64_t)(int64_t)(var); \
+			if (fd >= 0)                                       \
+				gclose(a->net, fd);                        \
+			if (listener >= 0)                                 \
+				gclose(a->net, listener);                  \
+			return 0;                                          \
+		}                                                          \
+	} while (0)
+
+GNET_DEV int server(struct test_args *a, uint8_t *buf)
+{
+	__shared__ uint32_t len;
+	int which = W_SERVER, listener = -1, fd = -1, rc;
+	int64_t n;
+
+	TRY(listener, gsocket(a->net, GNET_AF_INET, GNET_SOCK_STREAM, GNET_PROTO_RDMA));
+	TRY(rc, gbind(a->net, listener, &a->want->a, a->want->len));
+	TRY(rc, glisten(a->net, listener, 4));
+	if (a->word[W_TIMED])
+		TRY(rc, opt_limit_ms(a->net, listener, GNET_SO_RCVTIMEO, 150));
+	len = sizeof(a->where->a);
+	__syncthreads();
+	TRY(rc, ggetsockname(a->net, listener, &a->where->a, &len));
+	a->where->len = len;
+	test_k_set(&a->where->ready, 1);
+	TRY(fd, gaccept(a->net, listener, NULL, NULL));
+	do {
+		TRY(n, grecv(a->net, fd, buf, a->room, 0));
+		if (n)
+			TRY(n, gsend(a->net, fd, buf, (uint64_t)n, 0));
+	} while (n);
+	TRY(rc, gclose(a->net, fd));
+	fd = -1;
+	TRY(rc, gclose(a->net, listener));
+	return 0;
+}
+
+GNET_DEV int client(struct test_args *a, uint8_t *buf)
+{
+	int which = W_CLIENT, listener = -1, fd = -1, rc, i;
+	int64_t n;
+
+	TRY(fd, gsocket(a->net, GNET_AF_INET, GNET_SOCK_STREAM, GNET_PROTO_RDMA));
+	TRY(rc, gconnect(a->net, fd, &a->where->a, a->where->len));
+	for (i = 0; i < 3; i++) {
+		TRY(n, gsend(a->net, fd, buf, 3000, 0));
+		TRY(n, grecv(a->net, fd, buf, 3000, GNET_MSG_WAITALL));
+	}
+	TRY(rc, gshutdown(a->net, fd, GNET_SHUT_WR));
+	TRY(n, grecv(a->net, fd, buf, 1, 0));
+	rc = gclose(a->net, fd);
+	return 0;
+}
+
+GNET_DEV int both(struct test_args *a, struct test_report *r, uint8_t *buf)
+{
+	if (blockIdx.x == 0) {
+		int rc = server(a, buf);
+
+		/* A server that never was is found by a client that looks. */
+		test_k_set(&a->where->ready, 1);
+		return rc;
+	}
+	test_k_wait(&a->where->ready, 1);
+	if (!a->where->len)
+		return 0;
+	return client(a, buf);
+}
+
+TEST_KERNEL(both_kernel, both)
+
+struct outcome {
+	int64_t server, client;
+};
+
+/* What came of it; the network was opened and closed. */
+static struct outcome run(int timed)
+{
+	struct gpunet_options o = GPUNET_OPTIONS_INIT;
+	struct outcome out;
+	struct test_args a;
+	gpunet_t *g;
+
+	o.segment_bytes = 16 << 10;
+	o.slab_bytes = 256 << 10;
+	o.proxy_threads = 2;
+	o.linger_ms = 200;
+	g = test_open(&o);
+	a = test_setup(g, TEST_TCP, 2, 4096);
+	a.word[W_TIMED] = (uint64_t)timed;
+	TEST_LAUNCH(g, both_kernel, a, 2, 1);
+	test_sync(g, a.report, 2);
+	out.server = (int64_t)a.word[W_SERVER];
+	out.client = (int64_t)a.word[W_CLIENT];
+	test_close(g);
+	test_teardown(&a);
+	CHECK_EQ(stub_objects(), 0);
+	return out;
+}
+
+static void each_call_fails(void)
+{
+	static const int errs[] = { ENOMEM, EIO };
+	unsigned n, k;
+
+	for (k = 0; k < 2; k++) {
+		for (n = getenv("STUB_FROM") ? (unsigned)atoi(getenv("STUB_FROM")) : 1;; n++) {
+			struct outcome o;
+
+			stub_install();
+			stub_inline(k ? 0 : 64);
+			stub_fail_any(n, errs[k]);
+			if (getenv("STUB_TRACE"))
+				fprintf(stderr, "call %u fails\n", n);
+			o = run(1);
+			if (!stub_failed()) {
+				CHECK_EQ(o.server, 0);
+				CHECK_EQ(o.client, 0);
+				CHECK(n > 30);
+				break;
+			}
+		}
+		fprintf(stderr, "%u calls failed in turn\n", n - 1);
+	}
+}
+
+static void queues_break(void)
+{
+	static const char *const slots[] = { "poll", "arm" };
+	unsigned i, n;
+
+	for (i = 0; i < 2; i++) {
+		for (n = 1; n < 20; n += 3) {
+			stub_install();
+			stub_fail(slots[i], n, EIO);
+			run(1);
+		}
+	}
+}
+
+static void completions_fail(void)
+{
+	static const struct {
+		uint32_t status;
+		int err;
+	} kinds[] = {
+		{ VERBS_WC_RETRY_EXC_ERR, ETIMEDOUT },
+		{ VERBS_WC_RNR_RETRY_EXC_ERR, ETIMEDOUT },
+		{ VERBS_WC_REM_ACCESS_ERR, ECONNRESET },
+		{ VERBS_WC_REM_INV_REQ_ERR, ECONNRESET },
+		{ VERBS_WC_REM_OP_ERR, ECONNRESET },
+		{ VERBS_WC_LOC_PROT_ERR, EIO },
+		{ VERBS_WC_LOC_LEN_ERR, EIO },
+		{ VERBS_WC_LOC_QP_OP_ERR, EIO },
+		{ VERBS_WC_BAD_RESP_ERR, EIO },
+		{ VERBS_WC_WR_FLUSH_ERR, ECONNRESET },
+		{ VERBS_WC_FATAL_ERR, EIO },
+		{ 99, EIO },
+	};
+	static const int ops[] = { WIRE_RSOCK_OP_DATA, WIRE_RSOCK_OP_SGL, WIRE_RSOCK_OP_CTRL };
+	unsigned i, k;
+
+	for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		for (k = 0; k < sizeof(ops) / sizeof(ops[0]); k++) {
+			struct outcome o;
+
+			stub_install();
+			stub_status(ops[k], kinds[i].status);
+			o = run(1);
+			/* Who met it says which; the other end's connection is reset; at a goodbye nobody need notice. */
+			if (ops[k] == WIRE_RSOCK_OP_CTRL)
+				continue;
+			if (o.server != -kinds[i].err && o.client != -kinds[i].err)
+				FAIL("status %u at op %d: server %lld, client %lld, none is %d",
+				     kinds[i].status, ops[k], (long long)o.server,
+				     (long long)o.client, -kinds[i].err);
+		}
+	}
+}
+
+int main(void)
+{
+	test_begin(100);
+	each_call_fails();
+	completions_fail();
+	queues_break();
+	return 0;
+}

@@ -35,9 +35,17 @@ static void *launches(void *arg)
 	return NULL;
 }
 
+static int seen(const struct gpunet_check *c, void *count)
+{
+	CHECK(c->name && c->detail && c->remedy);
+	++*(int *)count;
+	return 0;
+}
+
 int main(void)
 {
 	struct gpunet_stats stats;
+	int checks = 0;
 	struct server s;
 	uint8_t data[3000];
 	pthread_t t;
@@ -62,7 +70,10 @@ int main(void)
 		stats.size = sizeof(stats);
 		CHECK_EQ(gpunet_get_stats(s.g, &stats), 0);
 		CHECK_EQ(gpunet_sync(s.g, 1), -ETIMEDOUT);
+		CHECK_EQ(gpunet_drain(s.g, 5000 * TEST_SLOW), 0);
 	}
+	CHECK_EQ(gpunet_doctor(seen, &checks), 0);
+	CHECK(checks > 0);
 	gpunet_abort(s.g);
 	pthread_join(t, NULL);
 	test_sync(s.g, s.a.report, 1);

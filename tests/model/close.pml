@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Close: one slot, used by a first socket (generation 1), then perhaps by a second one. A user
- * connects it, to an address that may never answer, or takes its receive side, publishes a head and
- * waits for bytes. Another waits for that side and is no user meanwhile. Two blocks close the
+ * connects it, to an address that may never answer (N1: the command is answered at once, and the
+ * line tells the end), or takes its receive side, publishes a head and waits for bytes. Another waits for that side and is no user meanwhile. Two blocks close the
  * socket at once. Another block asks for a socket and gets the slot if it is free by then. The
  * queue is a sequence of words (queue.pml is about it).
  *
@@ -22,19 +22,18 @@
  * MUTANT C_TWO_CLOSERS: a second gclose goes on though the mark is set
  * MUTANT C_BLIND_WAITER: the side's holder does not look at its word while it waits
  * MUTANT C_STALE_WAITER: who waits for the side does not look at the generation
- * MUTANT C_NO_CANCEL: no CANCEL is submitted
- * MUTANT C_CANCEL_FORGOTTEN: CANCEL ends a pending CONNECT, but not one that comes later
+ * MUTANT N1_BLIND_WAITER: who waits for a connect's end does not look at a side's word
+ * MUTANT N1_ANSWER_LATE: CONNECT is answered when it has come to its end
  * MUTANT C_SIDE_FORGOTTEN: gclose waits for users, but not for the side
  * MUTANT C_NO_WAIT: CLOSE is submitted while there are users
  * MUTANT C_CLEAR_LATE: life is cleared after CLOSE
  * MUTANT C_CLOSE_RELAXED: CLOSE is stored without release
  * MUTANT C_NO_RESET: the proxy does not reset the head before it gives the slot out
  * MUTANT C_RESET_LATE: it resets it after its answer (or answers without release)
- * MUTANT S4_BLOCKING: the proxy handles nothing while a CONNECT is pending
+ * MUTANT S4_BLOCKING: the proxy handles nothing while a connect is under way
  * MUTANT Z4_ANSWER: the wait for an answer does not look at the control line; under ABORT
  */
 #define CONNECT 1
-#define CANCEL 2
 #define CLOSE 3
 #define SOCKET 4
 #define ENTRY(op, gen, who) ((op) + 8 * (gen) + 32 * (who))
@@ -54,7 +53,8 @@
 #define SIDE_WORD (QUEUE + 1)
 #define HEAD (QUEUE + 2)
 #define ANSWER(who) (QUEUE + 3 + (who))
-#define WORDS (QUEUE + 7)
+#define LINE (QUEUE + 7)
+#define WORDS (QUEUE + 8)
 #define SB 4
 
 #define OK 1
@@ -164,6 +164,11 @@ proctype connector()
 		:: in ->
 			submit(user, ENTRY(CONNECT, 1, 0), 1);
 			ANSWERED(0);
+#ifdef M_N1_BLIND_WAITER
+			mem[LINE] || stop;
+#else
+			mem[LINE] || (mem[SIDE_WORD] & CLOSING) || stop;
+#endif
 			leave()
 		:: else
 		fi
@@ -208,7 +213,6 @@ proctype waiter()
 		:: late -> leave(); REFUSED \
 		:: else -> \
 			MARK_SIDE \
-			CANCEL_USERS(b) \
 			WAIT_ALONE \
 			if \
 			:: !stop -> CLEAR_AND_CLOSE(b, who); ANSWERED(who); \
@@ -240,14 +244,6 @@ inline mark_life()
 #define MARK_SIDE mem[SIDE_WORD] = mem[SIDE_WORD] | CLOSING;
 #endif
 
-#ifdef M_C_NO_CANCEL
-#define CANCEL_USERS(b)
-#else
-#define CANCEL_USERS(b) if \
-	:: IN_USE -> submit(b, ENTRY(CANCEL, 1, 0), 0) \
-	:: else \
-	fi;
-#endif
 #ifdef M_C_NO_WAIT
 #define WAIT_ALONE
 #else
@@ -287,7 +283,7 @@ proctype open()
 		drained(opener);
 		enter(2, in);
 		assert(in);
-		assert(mem[HEAD] == 0);
+		assert(mem[HEAD] == 0 && mem[LINE] == 0);
 		leave();
 		d_step {
 			assert(mem[LIFE_WORD] == LIFE(2, 0));
@@ -301,7 +297,7 @@ proctype proxy()
 {
 	byte head, gen = 1, op;
 	short e;
-	bit pending, cancelled;
+	bit pending;
 	bit silent; /* the address never answers */
 
 	if
@@ -318,36 +314,26 @@ end:	do
 		if
 		:: op == CONNECT ->
 			assert(gen == GEN_OF(e) && !pending);
-			if
-#ifndef M_C_CANCEL_FORGOTTEN
-			:: cancelled -> store_release(p, ANSWER(0), BADF)
-			:: !cancelled -> pending = 1
-#else
-			:: true -> pending = 1
+			pending = 1;
+#ifndef M_N1_ANSWER_LATE
+			store_release(p, ANSWER(0), OK)
 #endif
-			fi
-		:: op == CANCEL ->
-			assert(gen == GEN_OF(e));
-			cancelled = 1;
-			if
-			:: pending -> pending = 0; store_release(p, ANSWER(0), BADF)
-			:: else
-			fi
 		:: op == CLOSE ->
-			assert(gen == GEN_OF(e) && !pending);
+			assert(gen == GEN_OF(e));
 			gen = 0;
+			pending = 0; /* the transport's attempt ends with its socket */
 			store_release(p, ANSWER(WHO_OF(e)), OK)
 		:: op == SOCKET ->
 			if
 			:: gen == 0 ->
 				gen = 2;
-				cancelled = 0;
 #ifdef M_C_RESET_LATE
 				store_release(p, ANSWER(3), OK);
 				store(p, HEAD, 0)
 #else
 #ifndef M_C_NO_RESET
 				store(p, HEAD, 0);
+				store(p, LINE, 0);
 #endif
 				store_release(p, ANSWER(3), OK)
 #endif
@@ -355,7 +341,12 @@ end:	do
 			fi
 		fi;
 		d_step { e = 0; op = 0 }
-	:: pending && !silent -> pending = 0; store_release(p, ANSWER(0), OK)
+	:: pending && !silent ->
+		pending = 0;
+#ifdef M_N1_ANSWER_LATE
+		store_release(p, ANSWER(0), OK);
+#endif
+		store_release(p, LINE, 1)
 #ifdef ABORT
 	:: stop = 1; break
 #endif

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The software RNIC on a UDP socket of this end of the bridge, against rdma_rxe in machine 1."""
 
-from machines import BRIDGE_MTU
-from vmlib import Packets, await_listener, case, check, echo, figure, ip, netem, program
+from vmlib import Packets, await_listener, case, check, echo, figure, netem, program
 
 HERE = "10.0.2.254"
 
@@ -62,19 +61,6 @@ def rnic_rc_pingpong_loss(env):
 
 
 RNIC = {"GPUNET_VERBS": "rnic"}
-
-
-class PathMtu:
-    """The MTU of this end, which our side of a connection goes by: that of the machines' cards, unless said otherwise."""
-
-    def __init__(self, mtu=1500):
-        self.mtu = mtu
-
-    def __enter__(self):
-        ip("link", "set", "br0", "mtu", str(self.mtu))
-
-    def __exit__(self, *_):
-        ip("link", "set", "br0", "mtu", str(BRIDGE_MTU))
 
 
 def cm_pair(env, mode, here, there, packets, server_here, seconds=60):
@@ -139,7 +125,7 @@ def rnic_rsockets(env):
         env.m1.run(f"gpunet cat rdma://{HERE}:7471 --device cpu </tmp/in | cmp - /tmp/in", 60)
     server.kill()
     _, url = echo(env, env.m1, "rdma://10.0.2.1:7471")
-    with Packets(env, 500, machines=[env.m1]), PathMtu():
+    with Packets(env, 500, machines=[env.m1]):
         mine = env.here(env.gpunet, "cat", url, "--device", "cpu", data=data, env=RNIC)
         mine.expect(0, 60)
     check(mine.data == data, f"{len(mine.data)} bytes came back, {len(data)} were sent")

@@ -19,6 +19,8 @@ iproute2:ip"
 NEED_TESTS="
 libcmocka-dev:cmocka.h,libcmocka.so
 pkg-config:pkg-config
+libibverbs-dev:infiniband/verbs.h
+librdmacm-dev:rdma/rdma_cma.h
 clang:clang,clang++
 libclang-rt-dev:-fsanitize=fuzzer
 clang-format:clang-format

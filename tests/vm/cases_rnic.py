@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The software RNIC on a UDP socket of this end of the bridge, against rdma_rxe in machine 1."""
 
+import re
+
 from vmlib import Packets, await_listener, case, check, echo, figure, netem, program
 
 HERE = "10.0.2.254"
@@ -129,3 +131,45 @@ def rnic_rsockets(env):
         mine = env.here(env.gpunet, "cat", url, "--device", "cpu", data=data, env=RNIC)
         mine.expect(0, 60)
     check(mine.data == data, f"{len(mine.data)} bytes came back, {len(data)} were sent")
+
+
+def perftest(env, kind, serve_here, rounds, size, seconds=60):
+    """Stock ib_*_bw in machine 1 and ours on this end; returns our output."""
+    sized = "" if kind == "atomic" else f"-s {size}"
+    stock = f"ib_{kind}_bw -x 1 -F -n {rounds} {sized}"
+    ours = [program(env, "rnic_perftest"), kind, HERE]
+    with Packets(env, rounds // 2, machines=[env.m1]):
+        if serve_here:
+            here = env.here(*ours, "-n", rounds, "-s", size)
+            here.until("listening")
+            there = env.m1.start(f"{stock} {HERE}")
+        else:
+            there = env.m1.start(stock)
+            await_listener(env.m1, 18515)
+            here = env.here(*ours, "10.0.2.1", "-n", rounds, "-s", size)
+        text = here.expect(0, seconds)
+        there.expect(0, seconds)
+    # A receiver may not be ready for a SEND; nothing else is to be refused.
+    check(re.search(r"NAKs sent 0, received (\d+), of RNR \1$", text.strip()), f"something was refused: {text}")
+    return text
+
+
+@case(120)
+def rnic_perftest_client(env):
+    """WRITE, READ, SEND and FETCH_ADD to the stock programs."""
+    for kind, rounds, size in (("write", 300, 65536), ("read", 200, 65536), ("send", 200, 65537), ("atomic", 300, 8)):
+        text = perftest(env, kind, False, rounds, size)
+        env.note(f"{kind} {figure(text, r'([0-9.]+) MiB/s')} MiB/s")
+
+
+@case(120)
+def rnic_perftest_server(env):
+    """The stock programs' WRITE, READ, SEND and FETCH_ADD to us."""
+    for kind, rounds, size in (("write", 300, 65536), ("read", 200, 65536), ("send", 200, 65537), ("atomic", 300, 8)):
+        text = perftest(env, kind, True, rounds, size)
+        if kind == "write":
+            check(int(figure(text, r"not 0: (\d+)")) > size // 2, f"no data arrived: {text}")
+        if kind == "send":
+            check(f"messages {rounds}," in text, text)
+        if kind == "atomic":
+            check(f"added {rounds};" in text, f"not {rounds} were added: {text}")

@@ -172,7 +172,8 @@ unsigned stream_dgram_rx(struct stream *s)
 		return 1;
 	}
 	if (s->rx_seg < 0 && !stream_rx_attach(s, 0)) {
-		stream_wait_for_room(s, head);
+		/* All segments are others': this reader's head tells nothing of when one is free. */
+		stream_later(s);
 		return 0;
 	}
 	return take_batch(s, head, size);

@@ -68,14 +68,20 @@ struct file {
 	uint64_t hello; /* the first bytes that were sent, by a connector */
 	unsigned n_hello;
 	struct sim_timer syn;
+	/* datagrams */
+	bool dgram;
+	struct packet *first, **last; /* arrived */
+	unsigned n_dgrams, dropped;
 };
 
-enum what { P_DATA, P_FIN, P_RESET };
+enum what { P_DATA, P_FIN, P_RESET, P_DGRAM };
 
 struct packet {
 	struct sim_timer timer;
+	struct packet *next;
 	struct file *to;
 	enum what what;
+	struct name from;
 	size_t n;
 	uint8_t data[];
 };
@@ -147,6 +153,8 @@ static uint32_t poll_sock(struct file *f)
 		return 0;
 	if (f->err)
 		e |= EPOLLERR;
+	if (f->dgram)
+		return e | EPOLLOUT | (f->first || f->err ? EPOLLIN : 0);
 	if (f->state == S_NEW)
 		return e | EPOLLOUT | EPOLLHUP;
 	if (f->state == S_ENDED || (f->shut_wr && (f->fin || f->shut_rd)))
@@ -182,6 +190,8 @@ static void edge(struct file *f)
 
 static void deliver(void *arg);
 
+static void on_its_way(struct file *from, struct packet *p);
+
 static void note_hello(struct file *f, const uint8_t *data, size_t n)
 {
 	for (; n && f->n_hello < sizeof(f->hello); n--, data++)
@@ -192,7 +202,6 @@ static void packet(struct file *from, enum what what, const void *data, size_t n
 {
 	struct packet *p;
 	struct file *to = from->peer;
-	uint64_t at = sim_now();
 
 	if (!to)
 		return;
@@ -208,6 +217,15 @@ static void packet(struct file *from, enum what what, const void *data, size_t n
 		note_hello(from, data, n);
 		to->flight += n;
 	}
+	p->from.len = 0;
+	on_its_way(from, p);
+}
+
+static void on_its_way(struct file *from, struct packet *p)
+{
+	uint64_t at = sim_now();
+	struct file *to = p->to;
+
 	if (host.delay_ns && from->domain != AF_UNIX)
 		at += sim_random() % host.delay_ns;
 	if (at < to->arrives)
@@ -265,12 +283,41 @@ static void take_data(struct file *f, const struct packet *p)
 	}
 }
 
+/* ---- datagrams ------------------------------------------------------------------------------------------------------------ */
+
+#define MOST_DGRAMS 10 /* in a socket's queue */
+
+static void take_dgram(struct file *f, struct packet *p)
+{
+	f->flight--;
+	if (f->closed || (f->domain != AF_UNIX && f->n_dgrams >= MOST_DGRAMS)) {
+		f->dropped++;
+		sim_note("host: a datagram to %d is dropped", f->fd);
+		free(p);
+		return;
+	}
+	p->next = NULL;
+	if (!f->first)
+		f->last = &f->first;
+	*f->last = p;
+	f->last = &p->next;
+	f->n_dgrams++;
+	if (f->drained || sim_chance(500)) {
+		f->drained = false;
+		edge(f);
+	}
+}
+
 static void deliver(void *arg)
 {
 	struct packet *p = arg;
 	struct file *f = p->to;
 
 	f->pending--;
+	if (p->what == P_DGRAM) {
+		take_dgram(f, p);
+		return;
+	}
 	if (p->what == P_DATA) {
 		take_data(f, p);
 	} else if (p->what == P_FIN) {
@@ -309,14 +356,15 @@ static bool same_name(const struct name *a, const struct name *b)
 	return a->len == b->len && !memcmp(&a->a, &b->a, a->len);
 }
 
-static struct file *bound_to(const struct name *n, bool listening)
+static struct file *bound_to(const struct name *n, bool listening, bool dgram)
 {
 	int i;
 
 	for (i = 0; i < next_fd; i++) {
 		struct file *f = &files[i];
 
-		if (f->kind == K_SOCK && !f->closed && same_name(&f->local, n) && !f->remote.len &&
+		if (f->kind == K_SOCK && !f->closed && f->dgram == dgram &&
+		    same_name(&f->local, n) && (dgram || !f->remote.len) &&
 		    (!listening || f->state == S_LISTEN))
 			return f;
 	}
@@ -365,10 +413,11 @@ static int h_socket(int domain, int type, int protocol)
 	sim_point();
 	if (domain != AF_INET && domain != AF_UNIX)
 		return -EAFNOSUPPORT;
-	if ((type & 0xf) != SOCK_STREAM)
+	if ((type & 0xf) != SOCK_STREAM && (type & 0xf) != SOCK_DGRAM)
 		return -ESOCKTNOSUPPORT;
 	f = file_new(K_SOCK);
 	f->domain = domain;
+	f->dgram = (type & 0xf) == SOCK_DGRAM;
 	sim_note("host: socket %d", f->fd);
 	return f->fd;
 }
@@ -388,7 +437,7 @@ static int h_bind(int fd, const struct sockaddr *a, socklen_t n)
 		auto_name(f);
 		return 0;
 	}
-	other = bound_to(&name, false);
+	other = bound_to(&name, false, f->dgram);
 	if (other && (f->domain == AF_UNIX || other->state == S_LISTEN || !f->reuse))
 		return -EADDRINUSE;
 	f->local = name;
@@ -408,7 +457,7 @@ static int h_listen(int fd, int backlog)
 		return -EINVAL;
 	if (!f->local.len)
 		auto_name(f);
-	if (f->state == S_NEW && bound_to(&f->local, true))
+	if (f->state == S_NEW && bound_to(&f->local, true, false))
 		return -EADDRINUSE;
 	f->state = S_LISTEN;
 	f->backlog = backlog < 0 ? 0 : backlog > 60 ? 60 : (unsigned)backlog;
@@ -440,7 +489,7 @@ static void syn(void *arg)
 
 	if (f->closed || f->state != S_CONNECTING)
 		return;
-	l = bound_to(&f->remote, true);
+	l = bound_to(&f->remote, true, false);
 	if (!l) {
 		f->state = S_NEW;
 		f->remote.len = 0;
@@ -457,11 +506,11 @@ static void syn(void *arg)
 
 static int connect_unix(struct file *f, const struct name *name)
 {
-	struct file *l = bound_to(name, true);
+	struct file *l = bound_to(name, true, false);
 
 	if (!l)
-		return bound_to(name, false) || name->a.un.sun_path[0] == 0 ? -ECONNREFUSED
-									    : -ENOENT;
+		return bound_to(name, false, false) || name->a.un.sun_path[0] == 0 ? -ECONNREFUSED
+										   : -ENOENT;
 	if (l->n_queued > l->backlog)
 		return -EAGAIN;
 	if (!f->local.len)
@@ -540,6 +589,97 @@ static int h_accept(int fd, struct sockaddr *a, socklen_t *n)
 	return c->fd;
 }
 
+unsigned host_dropped(const struct sockaddr *a, socklen_t n)
+{
+	unsigned dropped = 0;
+	struct name name = { .len = n };
+	int i;
+
+	memcpy(&name.a, a, n);
+	for (i = 0; i < next_fd; i++) {
+		if (files[i].dgram && same_name(&files[i].local, &name))
+			dropped += files[i].dropped;
+	}
+	return dropped;
+}
+
+static int io_fault(void);
+
+static ssize_t send_dgram(struct file *f, const struct msghdr *m)
+{
+	struct name to = { 0 };
+	struct packet *p;
+	struct file *t;
+	size_t n = 0, i;
+	int rc = io_fault();
+
+	if (!rc && f->err) {
+		rc = -f->err;
+		f->err = 0;
+	}
+	if (!rc && !m->msg_name)
+		return -EDESTADDRREQ;
+	if (!rc)
+		rc = take_name(&to, f, m->msg_name, m->msg_namelen);
+	if (rc)
+		return rc;
+	if (!f->local.len)
+		auto_name(f);
+	t = bound_to(&to, false, true);
+	if (!t)
+		return f->domain == AF_UNIX ? -ECONNREFUSED : 0;
+	if (f->domain == AF_UNIX && t->n_dgrams + t->flight >= MOST_DGRAMS)
+		return -EAGAIN;
+	for (i = 0; i < m->msg_iovlen; i++)
+		n += m->msg_iov[i].iov_len;
+	p = malloc(sizeof(*p) + n);
+	if (!p)
+		sim_fail("no memory for a datagram");
+	*p = (struct packet){ .to = t, .what = P_DGRAM, .from = f->local };
+	for (i = 0; i < m->msg_iovlen; i++) {
+		memcpy(p->data + p->n, m->msg_iov[i].iov_base, m->msg_iov[i].iov_len);
+		p->n += m->msg_iov[i].iov_len;
+	}
+	t->flight++;
+	on_its_way(f, p);
+	return (ssize_t)n;
+}
+
+static ssize_t receive_dgram(struct file *f, struct msghdr *m, int flags)
+{
+	struct packet *p = f->first;
+	size_t at = 0, i;
+	ssize_t n;
+	int rc = io_fault();
+
+	if (!rc && f->err) {
+		rc = -f->err;
+		f->err = 0;
+	}
+	if (rc)
+		return rc;
+	if (!p) {
+		f->drained = true;
+		return -EAGAIN;
+	}
+	for (i = 0; i < m->msg_iovlen && at < p->n; i++) {
+		size_t some = m->msg_iov[i].iov_len;
+
+		some = some < p->n - at ? some : p->n - at;
+		memcpy(m->msg_iov[i].iov_base, p->data + at, some);
+		at += some;
+	}
+	if (m->msg_name)
+		give_name(&p->from, m->msg_name, &m->msg_namelen);
+	n = (ssize_t)(flags & MSG_TRUNC ? p->n : at);
+	if (flags & MSG_PEEK)
+		return n;
+	f->first = p->next;
+	f->n_dgrams--;
+	free(p);
+	return n;
+}
+
 /* At most n, and at least 1. */
 static size_t some_of(size_t n)
 {
@@ -604,11 +744,12 @@ static ssize_t send_some(int fd, const struct msghdr *m)
 
 static ssize_t h_sendmsg(int fd, const struct msghdr *m, int flags)
 {
+	struct file *f = sock_of(fd);
 	ssize_t rc;
 
 	(void)flags;
 	sim_point();
-	rc = send_some(fd, m);
+	rc = f && f->dgram ? send_dgram(f, m) : send_some(fd, m);
 	sim_note("host: sendmsg %d = %zd", fd, rc);
 	return rc;
 }
@@ -657,11 +798,11 @@ static ssize_t receive_some(int fd, struct msghdr *m)
 
 static ssize_t h_recvmsg(int fd, struct msghdr *m, int flags)
 {
+	struct file *f = sock_of(fd);
 	ssize_t rc;
 
-	(void)flags;
 	sim_point();
-	rc = receive_some(fd, m);
+	rc = f && f->dgram ? receive_dgram(f, m, flags) : receive_some(fd, m);
 	sim_note("host: recvmsg %d = %zd", fd, rc);
 	return rc;
 }
@@ -745,7 +886,7 @@ static int h_getsockopt(int fd, int level, int name, void *v, socklen_t *n)
 	} else if (level == SOL_SOCKET && name == SO_ACCEPTCONN) {
 		value = f->state == S_LISTEN;
 	} else if (level == SOL_SOCKET && name == SO_TYPE) {
-		value = SOCK_STREAM;
+		value = f->dgram ? SOCK_DGRAM : SOCK_STREAM;
 	} else if (level == SOL_SOCKET && name == SO_DOMAIN) {
 		value = f->domain;
 	}
@@ -1022,6 +1163,9 @@ void host_report(void)
 			f->shut_rd ? " shut_rd" : "", f->shut_wr ? " shut_wr" : "",
 			f->no_space ? " no_space" : "", f->drained ? " drained" : "",
 			f->ready ? " ready" : "", f->epoll ? " watched" : "", f->err);
+		if (f->dgram)
+			fprintf(stderr, "    %u datagrams arrived, %u dropped\n", f->n_dgrams,
+				f->dropped);
 	}
 }
 

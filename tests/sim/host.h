@@ -38,6 +38,8 @@ unsigned host_open_files(void);
 void host_break(uint64_t hello, int err);
 /* One call of epoll_wait fails for good. */
 void host_fail_epoll(void);
+/* Datagrams to this address for which there was no room. */
+unsigned host_dropped(const struct sockaddr *a, socklen_t n);
 /* Prints the sockets that are open. */
 void host_report(void);
 

@@ -13,6 +13,7 @@
 
 #include <gpunet/gpunet.h>
 
+#include "dgram.h"
 #include "host.h"
 #include "misuse.h"
 #include "platform/cpu/cpu.h"
@@ -57,7 +58,7 @@ static struct host_params any_host(void)
 	return p;
 }
 
-static gpunet_t *any_net(void)
+static gpunet_t *any_net(const struct world *w)
 {
 	struct gpunet_options o = GPUNET_OPTIONS_INIT;
 	gpunet_t *g = NULL;
@@ -66,10 +67,10 @@ static gpunet_t *any_net(void)
 	o.device = "cpu";
 	o.proxy_threads = sim_chance(600) ? 1 : sim_between(2, 3);
 	o.spin_us = sim_chance(500) ? 0 : (int)sim_between(1, 5);
-	o.max_sockets = sim_chance(500) ? 16 : 64;
+	o.max_sockets = sim_chance(500) && !w->misuse && !w->n_dgrams ? 16 : 64;
 	o.segment_bytes = 16384;
 	/* Few segments, so that they have to be shared. */
-	o.slab_bytes = sim_chance(400) ? 65536 : 1 << 20;
+	o.slab_bytes = sim_chance(400) && !w->n_dgrams ? 65536 : 1 << 20;
 	o.queue_entries = 64;
 	o.calls = 64;
 	o.linger_ms = 10000;
@@ -103,8 +104,10 @@ static uint64_t run_seed(const struct sim_options *o)
 	w = sim_alloc(sizeof(*w));
 	world_make(w);
 	w->misuse = sim_chance(400) ? sim_alloc(misuse_size()) : NULL;
+	w->dgrams = sim_chance(300) ? sim_alloc(dgram_size()) : NULL;
+	w->n_dgrams = w->dgrams ? dgram_make(w, w->dgrams) : 0;
 	world_host_begin(w);
-	g = any_net();
+	g = any_net(w);
 	w->net = gpunet_device(g);
 	program_launch(g, w);
 	world_chaos_begin(w, g);
@@ -125,6 +128,9 @@ static uint64_t run_seed(const struct sim_options *o)
 	world_check(w);
 	if (host_open_files())
 		sim_fail("%u of the host's descriptors are still open", host_open_files());
+	if (w->dgrams)
+		dgram_check(w, w->dgrams);
+	sim_free(w->dgrams);
 	sim_free(w->misuse);
 	sim_free(w);
 	if (sim_leaks())
@@ -275,7 +281,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	setenv("GPUNET_CPU_WATCHDOG_MS", "0", 1);
-	setenv("GPUNET_LOG", c.o.trace ? "debug" : "error", 1);
+	setenv("GPUNET_LOG", "error", 1); /* always: each line has its own accesses */
 	outcome = mmap(NULL, sizeof(*outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		       -1, 0);
 	if (outcome == MAP_FAILED)

@@ -13,6 +13,7 @@
 
 #include <gpunet/gpunet.h>
 
+#include "dgram.h"
 #include "misuse.h"
 #include "sim.h"
 
@@ -744,8 +745,12 @@ GNET_KERNEL(sim_program, struct args, a)
 	int64_t listener = -1;
 	unsigned i;
 
-	if (blockIdx.x == w->n_blocks) {
+	if (blockIdx.x >= w->n_blocks + w->n_dgrams) {
 		misuse_run(w, w->misuse);
+		return;
+	}
+	if (blockIdx.x >= w->n_blocks) {
+		dgram_run(w, w->dgrams, blockIdx.x - w->n_blocks);
 		return;
 	}
 	if (b->accepts) {
@@ -776,7 +781,7 @@ GNET_KERNEL(sim_program, struct args, a)
 
 void program_launch(struct gpunet *g, struct world *w)
 {
-	const struct gpunet_grid grid = { .grid_x = w->n_blocks + (w->misuse != NULL),
+	const struct gpunet_grid grid = { .grid_x = w->n_blocks + w->n_dgrams + (w->misuse != NULL),
 					  .block_x = w->n_threads };
 	struct args a = { w };
 	int rc = GPUNET_LAUNCH(g, sim_program, grid, a);

@@ -123,6 +123,8 @@ struct world {
 	struct block block[MOST_BLOCKS];
 	unsigned n_blocks, n_threads;
 	void *misuse; /* of a block more, or NULL */
+	void *dgrams; /* of n_dgrams blocks more */
+	unsigned n_dgrams;
 	int domain;
 	struct sockaddr_storage addr[2]; /* of the kernel's listener, of the host's */
 	socklen_t addr_len[2];

@@ -20,6 +20,8 @@
 #include <gpunet/dev/socket.h>
 #include <gpunet/gpunet.h>
 
+#define SEGMENTS 4
+
 static gpunet_t *net_open(void)
 {
 	struct gpunet_options o = GPUNET_OPTIONS_INIT;
@@ -27,8 +29,8 @@ static gpunet_t *net_open(void)
 
 	o.device = "cpu";
 	o.max_sockets = 32;
-	o.slab_bytes = 1 << 20;
-	o.segment_bytes = 64 << 10;
+	o.slab_bytes = SEGMENTS << 14;
+	o.segment_bytes = 1 << 14;
 	assert_int_equal(gpunet_open(&g, &o), 0);
 	return g;
 }
@@ -124,11 +126,57 @@ static void poll_tells_an_error_until_a_call_was_told_of_it(void **state)
 	assert_int_equal(gpunet_close(g, 5000), 0);
 }
 
+static uint64_t segments_used(gpunet_t *g)
+{
+	struct gpunet_stats s = { .size = sizeof(s) };
+
+	assert_int_equal(gpunet_get_stats(g, &s), 0);
+	return s.slab_segments_used;
+}
+
+/* Nothing else happens to the socket of datagrams when at last a segment is free. */
+static void a_datagram_waits_for_a_segment_until_there_is_one(void **state)
+{
+	gpunet_t *g = net_open();
+	gnet_t *n = gpunet_device(g);
+	struct sockaddr_in a = { .sin_family = AF_INET };
+	const int64_t limit[2] = { 10, 0 };
+	uint32_t len = sizeof(a);
+	int host[SEGMENTS], fd[SEGMENTS], i, d, from;
+	char big[1000] = "";
+
+	(void)state;
+	for (i = 0; i < SEGMENTS; i++) {
+		fd[i] = pair(n, &host[i]);
+		assert_int_equal(write(host[i], big, sizeof(big)), sizeof(big));
+	}
+	while (segments_used(g) < SEGMENTS)
+		usleep(1000);
+	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	d = gsocket(n, GNET_AF_INET, GNET_SOCK_DGRAM, 0);
+	assert_int_equal(gbind(n, d, &a, sizeof(a)), 0);
+	assert_int_equal(ggetsockname(n, d, &a, &len), 0);
+	assert_int_equal(gsetsockopt(n, d, SOL_SOCKET, SO_RCVTIMEO, limit, sizeof(limit)), 0);
+	from = socket(AF_INET, SOCK_DGRAM, 0);
+	assert_int_equal(sendto(from, "x", 1, 0, (struct sockaddr *)&a, len), 1);
+	usleep(50000);
+	assert_int_equal(grecvfrom(n, d, big, sizeof(big), GNET_MSG_DONTWAIT, NULL, NULL), -EAGAIN);
+	for (i = 0; i < SEGMENTS; i++)
+		assert_int_equal(gclose(n, fd[i]), 0);
+	assert_int_equal(grecvfrom(n, d, big, sizeof(big), 0, NULL, NULL), 1);
+	gclose(n, d);
+	for (i = 0; i < SEGMENTS; i++)
+		close(host[i]);
+	close(from);
+	assert_int_equal(gpunet_close(g, 5000), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_shutdown_waits_for_a_sender_even_if_the_socket_does_not),
 		cmocka_unit_test(poll_tells_an_error_until_a_call_was_told_of_it),
+		cmocka_unit_test(a_datagram_waits_for_a_segment_until_there_is_one),
 	};
 
 	alarm(60);

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Blocks that send datagrams to each other. Each datagram says who sent it to whom and which it is, and its length tells its bytes; so
+ * whoever gets it can tell whether it is whole, in order, and from where it says. The host counts what it had to drop: in the
+ * end no other may be missing. Not instrumented, as program.c.
+ */
+#include "dgram.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "host.h"
+#include "sim.h"
+
+#define MOST_PEERS 3
+#define LONGEST 9000
+#define QUIET_NS 30000000 /* longer than anything stays on its way */
+
+struct peer {
+	int fd;
+	struct sockaddr_storage addr;
+	socklen_t addr_len;
+	unsigned to_send;
+	uint16_t next[MOST_PEERS];  /* number of the next one to each */
+	uint16_t seen[MOST_PEERS];  /* numbers from each are at least this */
+	unsigned sent_to, received; /* to this one, and by it */
+	uint8_t buf[LONGEST];
+};
+
+struct dgrams {
+	unsigned n, ready, sending;
+	uint64_t up; /* word: all sockets are bound */
+	int over;
+	struct peer peer[MOST_PEERS];
+};
+
+struct head {
+	uint8_t from, to;
+	uint16_t number;
+	uint32_t len;
+};
+
+static int first(void)
+{
+	return gnet__tid() == 0;
+}
+
+static int64_t shared(int64_t v)
+{
+	__shared__ int64_t x;
+	int64_t out;
+
+	__syncthreads();
+	if (first())
+		x = v;
+	__syncthreads();
+	out = x;
+	__syncthreads();
+	return out;
+}
+
+static uint8_t byte_of(const struct head *h, uint32_t i)
+{
+	return (uint8_t)(h->from * 31 + h->to * 17 + h->number * 7 + h->len + i * 13 + (i >> 8));
+}
+
+static void fail(const struct peer *p, const char *what, int64_t rc)
+{
+	sim_fail("datagrams: %s(%x): %lld", what, p->fd, (long long)rc);
+}
+
+/* Is this the end of all waits? Others are faults. */
+static bool over(struct world *w, struct dgrams *d, const struct peer *p, const char *what,
+		 int64_t rc)
+{
+	if (!first())
+		return false;
+	/* Peers that have seen the end of all waits are gone. */
+	if (!wait_ended(w, rc) && !w->aborted)
+		fail(p, what, rc);
+	d->over = 1;
+	return true;
+}
+
+/* ---- sending ------------------------------------------------------------------------------------------------------------- */
+
+static uint32_t any_len(void)
+{
+	static const uint32_t most[] = { 8, 48, 60, 80, 90, 110, 300, 1500, LONGEST };
+
+	return sim_between(sizeof(struct head), most[sim_below(9)]);
+}
+
+static uint32_t compose(struct peer *p, unsigned from, unsigned to)
+{
+	struct head h = { (uint8_t)from, (uint8_t)to, p->next[to], any_len() };
+	uint32_t i;
+
+	memcpy(p->buf, &h, sizeof(h));
+	for (i = sizeof(h); i < h.len; i++)
+		p->buf[i] = byte_of(&h, i);
+	return h.len;
+}
+
+static void send_one(struct world *w, struct dgrams *d, unsigned from)
+{
+	unsigned to = (unsigned)shared(sim_below(d->n)), way = (unsigned)shared(sim_below(4));
+	struct peer *p = &d->peer[from], *q = &d->peer[to];
+	uint32_t len = (uint32_t)shared(first() ? compose(p, from, to) : 0);
+	int64_t rc = 0;
+
+	/* Before, for it may be received before the call returns. */
+	if (first())
+		q->sent_to++;
+	if (way == 1 && gnet__tid() < 32)
+		rc = gsendto_warp(w->net, p->fd, p->buf, len, GNET_MSG_DONTWAIT, &q->addr,
+				  q->addr_len);
+	else if (way == 2 && first())
+		rc = gsendto_thread(w->net, p->fd, p->buf, len, GNET_MSG_DONTWAIT, &q->addr,
+				    q->addr_len);
+	if (way == 1 || way == 2)
+		rc = shared(rc);
+	else
+		rc = gsendto(w->net, p->fd, p->buf, len, GNET_MSG_DONTWAIT, &q->addr, q->addr_len);
+	if (!first())
+		return;
+	sim_note("datagrams: gsendto(%x, %u) to %u, number %u = %lld", p->fd, len, to, p->next[to],
+		 (long long)rc);
+	if (rc == (int64_t)len) {
+		p->next[to]++;
+		if (!--p->to_send)
+			d->sending--;
+		return;
+	}
+	q->sent_to--;
+	if (rc != -EAGAIN && rc != -ENOBUFS)
+		over(w, d, p, "gsendto", rc);
+}
+
+/* ---- receiving ------------------------------------------------------------------------------------------------------------- */
+
+static void check(struct dgrams *d, unsigned self, int64_t rc, uint32_t room,
+		  const struct sockaddr_storage *from, uint32_t from_len, bool peek)
+{
+	struct peer *p = &d->peer[self];
+	struct head h;
+	uint32_t i, have;
+
+	memcpy(&h, p->buf, sizeof(h));
+	if (h.to != self || h.from >= d->n || h.number < p->seen[h.from] || h.len != rc)
+		sim_fail(
+			"datagrams: %u got number %u from %u to %u, %u bytes, in %lld; number %u was "
+			"due",
+			self, h.number, h.from, h.to, h.len, (long long)rc,
+			h.from < d->n ? p->seen[h.from] : 0);
+	have = h.len < room ? h.len : room;
+	for (i = sizeof(h); i < have; i++) {
+		if (p->buf[i] != byte_of(&h, i))
+			sim_fail("datagrams: number %u from %u to %u: byte %u of %u is %02x",
+				 h.number, h.from, h.to, i, h.len, p->buf[i]);
+	}
+	if (from_len != d->peer[h.from].addr_len || memcmp(from, &d->peer[h.from].addr, from_len))
+		sim_fail("datagrams: number %u from %u comes with another's address", h.number,
+			 h.from);
+	if (peek)
+		return;
+	p->seen[h.from] = (uint16_t)(h.number + 1);
+	p->received++;
+}
+
+/* -EAGAIN if there is none. */
+static int64_t receive_one(struct world *w, struct dgrams *d, unsigned self)
+{
+	static struct sockaddr_storage from[MOST_PEERS];
+	static uint32_t from_len[MOST_PEERS];
+	struct peer *p = &d->peer[self];
+	uint32_t room = (uint32_t)shared(sim_chance(300) ? any_len() : LONGEST);
+	unsigned way = (unsigned)shared(sim_below(4));
+	int flags = GNET_MSG_DONTWAIT | GNET_MSG_TRUNC;
+	int64_t rc = 0;
+
+	if (shared(first() && sim_chance(200)))
+		flags |= GNET_MSG_PEEK;
+	if (first())
+		from_len[self] = sizeof(from[0]);
+	__syncthreads();
+	if (way == 1 && gnet__tid() < 32)
+		rc = grecvfrom_warp(w->net, p->fd, p->buf, room, flags, &from[self],
+				    &from_len[self]);
+	else if (way == 2 && first())
+		rc = grecvfrom_thread(w->net, p->fd, p->buf, room, flags, &from[self],
+				      &from_len[self]);
+	if (way == 1 || way == 2)
+		rc = shared(rc);
+	else
+		rc = grecvfrom(w->net, p->fd, p->buf, room, flags, &from[self], &from_len[self]);
+	if (first())
+		sim_note("datagrams: grecvfrom(%x, %u, flags %x) = %lld", p->fd, room, flags,
+			 (long long)rc);
+	if (first() && rc >= 0)
+		check(d, self, rc, room, &from[self], from_len[self], flags & GNET_MSG_PEEK);
+	else if (rc != -EAGAIN)
+		over(w, d, p, "grecvfrom", rc);
+	__syncthreads();
+	return rc;
+}
+
+/* Waits for events, or for nothing to come any more: false. */
+static bool wait_events(struct world *w, struct dgrams *d, unsigned self)
+{
+	struct peer *p = &d->peer[self];
+	struct gnet_pollfd f = { .fd = p->fd, .events = GNET_POLLIN };
+	bool quiet = shared(!d->sending);
+	int64_t rc = 0;
+
+	if (p->to_send)
+		f.events |= GNET_POLLOUT;
+	if (first())
+		rc = gpoll_thread(w->net, &f, 1, QUIET_NS);
+	if (first() && rc < 0)
+		over(w, d, p, "gpoll", rc);
+	if (first() && rc > 0 && !w->aborted &&
+	    (f.revents & (GNET_POLLERR | GNET_POLLHUP | GNET_POLLNVAL)))
+		fail(p, "gpoll", f.revents);
+	rc = shared(rc);
+	if (rc > 0 && shared(f.revents & GNET_POLLIN) && receive_one(w, d, self) == -EAGAIN &&
+	    first())
+		fail(p, "grecvfrom after gpoll", -EAGAIN);
+	return rc > 0 || (rc == 0 && !quiet);
+}
+
+/* ---- a block ------------------------------------------------------------------------------------------------------------- */
+
+static bool open_one(struct world *w, struct dgrams *d, unsigned self)
+{
+	struct peer *p = &d->peer[self];
+	uint64_t turn = 0;
+	int64_t rc = gsocket(w->net, w->domain, SOCK_DGRAM, 0);
+
+	if (rc == -EMFILE)
+		rc = 0; /* the run has few sockets: this one takes no part */
+	if (first() && rc < 0)
+		over(w, d, p, "gsocket", rc);
+	if (rc < 0)
+		return false;
+	if (first())
+		p->fd = (int)rc;
+	__syncthreads();
+	if (rc > 0) {
+		rc = gbind(w->net, (int)rc, &p->addr, p->addr_len);
+		if (first() && rc)
+			over(w, d, p, "gbind", rc);
+		if (rc)
+			return false;
+	}
+	if (first() && !p->fd) {
+		d->sending -= p->to_send != 0;
+		p->to_send = 0;
+	}
+	if (first() && ++d->ready == d->n)
+		gnet_dev_store_release(&d->up, 1);
+	while (first() && !d->over && !gnet_dev_load_acquire(&d->up)) {
+		rc = gnet__spin(w->net, &turn);
+		if (rc)
+			over(w, d, p, "wait", rc);
+	}
+	return !shared(d->over || !p->fd);
+}
+
+void dgram_run(struct world *w, struct dgrams *d, unsigned self)
+{
+	struct peer *p = &d->peer[self];
+	bool goes_on = true;
+	int64_t rc;
+
+	if (!open_one(w, d, self))
+		return;
+	while (goes_on && !shared(d->over)) {
+		if (shared(p->to_send && sim_chance(500)))
+			send_one(w, d, self);
+		else if (shared(sim_chance(500)))
+			receive_one(w, d, self);
+		else
+			goes_on = wait_events(w, d, self);
+	}
+	rc = gclose(w->net, p->fd);
+	if (first() && rc)
+		over(w, d, p, "gclose", rc);
+}
+
+/* ---- the host's side ----------------------------------------------------------------------------------------------------- */
+
+size_t dgram_size(void)
+{
+	return sizeof(struct dgrams);
+}
+
+unsigned dgram_make(const struct world *w, struct dgrams *d)
+{
+	unsigned i;
+
+	d->n = sim_between(2, MOST_PEERS);
+	for (i = 0; i < d->n; i++) {
+		struct peer *p = &d->peer[i];
+		struct sockaddr_in *in = (struct sockaddr_in *)&p->addr;
+		struct sockaddr_un *un = (struct sockaddr_un *)&p->addr;
+
+		p->to_send = sim_below(40);
+		d->sending += p->to_send != 0;
+		if (w->domain == AF_INET) {
+			in->sin_family = AF_INET;
+			in->sin_port = htons((uint16_t)(6000 + i));
+			in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+			p->addr_len = sizeof(*in);
+		} else {
+			un->sun_family = AF_UNIX;
+			un->sun_path[1] = (char)('p' + i);
+			p->addr_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 2);
+		}
+	}
+	return d->n;
+}
+
+void dgram_check(const struct world *w, const struct dgrams *d)
+{
+	unsigned i;
+
+	for (i = 0; i < d->n && !w->abort_after; i++) {
+		const struct peer *p = &d->peer[i];
+		unsigned dropped = host_dropped((const struct sockaddr *)&p->addr, p->addr_len);
+
+		if (p->fd && p->received + dropped != p->sent_to)
+			sim_fail("datagrams: %u were sent to %u, %u received and %u dropped",
+				 p->sent_to, i, p->received, dropped);
+	}
+}

@@ -38,6 +38,7 @@ static int config_complete(struct rnic_cm_config *c)
 	DEFAULT(answer_ns, 30000000000);
 	DEFAULT(timewait_ns, 1000000000);
 	DEFAULT(random, random_default);
+	/* The number 0 means none. */
 	return c->max_conns > 32768 || c->max_mtu > 5 || !c->send || !c->event ? -EINVAL : 0;
 }
 
@@ -302,6 +303,8 @@ struct rnic_cm_conn *cm_conn_new(struct rnic_cm *cm, const struct rnic_path *pat
 	do {
 		v = cm->cfg.random(cm->cfg.ctx);
 		c->local_id = ((uint32_t)v & ~(cm->slots - 1)) | (uint32_t)(c - cm->conn);
+		if (cm->cfg.prefixed)
+			c->local_id = (c->local_id & 0xffffff) | (uint32_t)cm->cfg.prefix << 24;
 	} while (!c->local_id);
 	c->tid = cm->cfg.random(cm->cfg.ctx);
 	return c;

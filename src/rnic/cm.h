@@ -81,6 +81,8 @@ struct rnic_cm_event {
 /** Limits and hooks. Zero means the default in brackets. */
 struct rnic_cm_config {
 	uint64_t guid;               /**< names this device to peers; no default */
+	bool prefixed;               /**< the top byte of our numbers is … */
+	uint8_t prefix;              /**< … this one */
 	unsigned max_conns;          /**< connections, 1..32768 [4096] */
 	unsigned max_half_open;      /**< passive ones not yet established [1024] */
 	unsigned max_half_open_peer; /**< … from one address [256] */

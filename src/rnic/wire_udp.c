@@ -254,7 +254,9 @@ static void deliver(struct udp *u, const uint8_t *data, size_t len, const struct
 	u->stats.rx_packets++;
 	rx.data = data;
 	rx.len = len;
-	if (len >= WIRE_BTH_LEN + WIRE_ICRC_LEN && believe(u, &rx, sport, index) && u->r)
+	if (len < WIRE_BTH_LEN + WIRE_ICRC_LEN || !believe(u, &rx, sport, index) || !u->r)
+		return;
+	if (!u->cfg.steer || !u->cfg.steer(u->cfg.steer_ctx, &rx))
 		rnic_receive(u->r, &rx, now);
 }
 
@@ -371,6 +373,17 @@ static void deafen(int fd)
 	sys.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog));
 }
 
+/* The place of a packet's socket among those that share the port: the top byte of DestQP. */
+static void steer_by_qpn(int fd)
+{
+	struct sock_filter by_qpn[] = { { .code = BPF_LD | BPF_B | BPF_ABS, .k = 5 },
+					{ .code = BPF_RET | BPF_A } };
+	struct sock_fprog prog = { .len = 2, .filter = by_qpn };
+
+	/* Without it packets go anywhere, and are passed on. */
+	sys.setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &prog, sizeof(prog));
+}
+
 static int open_rx(struct udp *u)
 {
 	struct sockaddr_storage ss;
@@ -380,7 +393,11 @@ static int open_rx(struct udp *u)
 	u->rx = open_socket(u);
 	if (u->rx < 0)
 		return u->rx;
+	if (u->cfg.share)
+		set_int(u->rx, SOL_SOCKET, SO_REUSEPORT, 1);
 	rc = sys.bind(u->rx, (struct sockaddr *)&ss, n);
+	if (!rc && u->cfg.share)
+		steer_by_qpn(u->rx);
 	if (rc == -EADDRINUSE && u->cfg.quiet)
 		return rc;
 	if (rc == -EADDRINUSE)

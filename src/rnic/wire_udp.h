@@ -15,6 +15,9 @@
  * pair) from which several packets in a row matched; from another, such as Linux rxe, whose IDs cannot be known, packets
  * are accepted on the word of UDP and Ethernet (counted as unchecked).
  *
+ * Sockets that share the port have a filter that gives a packet to the one whose place is the top byte of its DestQP. Places
+ * shift when a socket is closed, and there may be none: so `steer` must be able to pass packets on.
+ *
  * A wire belongs to one thread, as the device on it does.
  */
 #include <stdbool.h>
@@ -29,7 +32,11 @@ struct rnic_udp_config {
 	uint32_t scope_id;      /**< of a link-local IPv6 address */
 	unsigned ports;         /**< sending sockets, 1..64 [8] */
 	unsigned socket_buffer; /**< bytes, each way [4 MiB] */
-	bool quiet;       /**< a port that is taken is not logged: the caller has another address */
+	bool quiet; /**< a port that is taken is not logged: the caller has another address */
+	bool share; /**< others of this user may bind the port as well, see the filter below */
+	/** Sees each packet first; true: it was for another process. NULL: all are for the device. */
+	bool (*steer)(void *ctx, const struct rnic_rx *rx);
+	void *steer_ctx;
 	bool no_segments; /**< one packet a send, one a receive: UDP_SEGMENT and UDP_GRO off */
 };
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """rdma:// between two processes through the software RNIC: no RDMA in the kernel is needed.
 
-UDP port 4791 of an address has one owner, so each case has a loopback address of its own, and clients find others.
+Each case has a loopback address of its own.
 """
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -55,7 +56,7 @@ def rdma_echo(env):
 
 @case("rdma_clients", limit=120)
 def rdma_clients(env):
-    """Several clients at once, each a process with an address of its own."""
+    """Several clients at once, each a process; they share an address."""
     server = serve(env, blocks=4, threads=64)
     data = [pattern(env.size(4, 1) * MIB, seed) for seed in range(6)]
     cats = []
@@ -115,15 +116,73 @@ def rdma_client_killed(env):
     same(data, through(env, server, data))
 
 
-@case("rdma_address_taken")
-def rdma_address_taken(env):
-    """A second server on the same address: a named error."""
+def echo_fails(env, url, words):
+    p = Process(env, env.command("echo", url, "--device", env.device), stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, extra_env=RNIC)
+    p.expect(1, 15, "it did not end")
+    check(words in p.err().lower(), f"not named: {p.err()[-400:]!r}")
+
+
+@case("rdma_port_taken")
+def rdma_port_taken(env):
+    """Another process has the RDMA port, or somebody who does not share has UDP port 4791: named errors."""
     server = serve(env)
-    second = Process(env, env.command("echo", server.url.replace(":7471", ":7473"), "--device",
-                                      env.device),
-                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, extra_env=RNIC)
-    second.expect(1, 15, "it did not end")
-    check("4791" in second.err(), f"the port is not named: {second.err()[-400:]!r}")
+    echo_fails(env, server.url, "in use")
+    host = own_address(env)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.bind((host, 4791))
+        echo_fails(env, f"rdma://{host}:7471", "4791")
+
+
+class Talk:
+    """A client that stays connected."""
+
+    def __init__(self, env, url):
+        self.cat = env.cat(url, extra_env=RNIC)
+        self.n = 0
+
+    def exchange(self, env):
+        self.n += 1
+        data = pattern(5000, self.n)
+        self.cat.p.stdin.write(data)
+        self.cat.p.stdin.flush()
+        got = b""
+        end = time.monotonic() + env.seconds(20)
+        while len(got) < len(data):
+            left = end - time.monotonic()
+            check(left > 0 and select.select([self.cat.p.stdout], [], [], left)[0],
+                  f"{len(got)} of {len(data)} bytes came; {self.cat.err()[-300:]!r}")
+            part = os.read(self.cat.p.stdout.fileno(), len(data) - len(got))
+            check(part, f"end of the stream: {self.cat.err()[-300:]!r}")
+            got += part
+        same(data, got)
+
+
+@case("rdma_sharing", limit=180)
+def rdma_sharing(env):
+    """Three servers on one address. Each is killed in turn and comes back; the others notice nothing."""
+    host = own_address(env)
+
+    def start(i):
+        return env.echo(f"rdma://{host}:{7471 + i}", extra_env=RNIC, blocks=2)
+
+    servers = [start(i) for i in range(3)]
+    data = pattern(env.size(4, 1) * MIB)
+    for victim in range(3):
+        talks = {i: Talk(env, servers[i].url) for i in range(3) if i != victim}
+        for t in talks.values():
+            t.exchange(env)
+        servers[victim].kill()
+        for i, t in talks.items():
+            t.exchange(env)
+            same(data, through(env, servers[i], data))
+        servers[victim] = start(victim)
+        same(data, through(env, servers[victim], data))
+        for t in talks.values():
+            t.exchange(env)
+            t.cat.p.stdin.close()
+            t.cat.expect(0, 15, "a client did not end")
+            t.cat.p.stdout.close()
 
 
 @case("rdma_idle")

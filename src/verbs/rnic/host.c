@@ -97,12 +97,27 @@ static int turn(struct vhost *h, int64_t *timeout)
 	return h->all_ep;
 }
 
+/* Something came besides packets on the wire. */
+static void aside(struct vhost *h, int fd)
+{
+	uint64_t count;
+
+	if (fd == h->kick_fd) {
+		if (sys.read(fd, &count, sizeof(count)) < 0)
+			return; /* somebody else's turn has met it */
+	} else if (fd != rnic_udp_fd(h->wire)) {
+		vhost_lock(h);
+		vshare_take(h, fd, sys.now_ns());
+		run(h, sys.now_ns());
+		vhost_unlock(h);
+	}
+}
+
 static void *host_main(void *arg)
 {
 	struct vhost *h = arg;
-	struct epoll_event ev[2];
+	struct epoll_event ev[16];
 	int64_t timeout;
-	uint64_t count;
 	int ep, n, i;
 
 	for (;;) {
@@ -111,11 +126,9 @@ static void *host_main(void *arg)
 			break;
 		ep = turn(h, &timeout);
 		vhost_unlock(h);
-		n = sys.epoll_wait(ep, ev, 2, timeout);
+		n = sys.epoll_wait(ep, ev, 16, timeout);
 		for (i = 0; i < n; i++)
-			if (ev[i].data.fd == h->kick_fd &&
-			    sys.read(h->kick_fd, &count, sizeof(count)) < 0)
-				break; /* somebody else's kick was there first */
+			aside(h, ev[i].data.fd);
 	}
 	vhost_unlock(h);
 	return NULL;
@@ -147,15 +160,23 @@ static void hear_device(void *ctx, const struct rnic_event *ev)
 
 static int open_device(struct vhost *h, bool quiet)
 {
-	struct rnic_udp_config udp = { .scope_id = h->addr.scope, .quiet = quiet };
+	struct rnic_udp_config udp = { .scope_id = h->addr.scope,
+				       .quiet = quiet,
+				       .share = true,
+				       .steer = vshare_steer,
+				       .steer_ctx = h };
 	struct rnic_config dev = { .gids = (const uint8_t(*)[16])h->addr.gid,
 				   .ngids = 1,
 				   .max_qp = MAX_QP,
+				   .qpn_prefix = h->slot,
 				   .event = hear_device,
 				   .ctx = h };
-	struct rnic_cm_config cm = {
-		.guid = guid_of(&h->addr), .max_mtu = h->mtu_code, .event = vid_hear, .ctx = h
-	};
+	struct rnic_cm_config cm = { .guid = guid_of(&h->addr),
+				     .max_mtu = h->mtu_code,
+				     .event = vid_hear,
+				     .ctx = h,
+				     .prefixed = true,
+				     .prefix = h->slot };
 	int rc;
 
 	memcpy(udp.gid, h->addr.gid, 16);
@@ -185,7 +206,8 @@ static int open_waiting(struct vhost *h)
 	if ((rc = h->kick_fd = sys.eventfd()) < 0 || (rc = h->all_ep = sys.epoll_create()) < 0 ||
 	    (rc = h->kick_ep = sys.epoll_create()) < 0)
 		return rc;
-	if ((rc = watch(h->kick_ep, h->kick_fd)) || (rc = watch(h->all_ep, h->kick_fd)) ||
+	if ((rc = watch(h->kick_ep, h->share_fd)) || (rc = watch(h->all_ep, h->share_fd)) ||
+	    (rc = watch(h->kick_ep, h->kick_fd)) || (rc = watch(h->all_ep, h->kick_fd)) ||
 	    (rc = watch(h->all_ep, rnic_udp_fd(h->wire))))
 		return rc;
 	rc = -pthread_create(&h->thread, NULL, host_main, h);
@@ -211,6 +233,7 @@ static void host_free(struct vhost *h)
 	close_fd(h->all_ep);
 	close_fd(h->kick_ep);
 	close_fd(h->kick_fd);
+	close_fd(h->share_fd);
 	if (h->gsi)
 		rnic_gsi_close(h->gsi);
 	if (h->r)
@@ -232,14 +255,17 @@ static int host_open(const struct vaddr *a, bool quiet, struct vhost **out)
 	h->refs = 1;
 	h->addr = *a;
 	h->mtu_code = wire_mtu_code(a->mtu > HEADERS ? a->mtu - HEADERS : 0);
-	h->all_ep = h->kick_ep = h->kick_fd = -1;
+	h->all_ep = h->kick_ep = h->kick_fd = h->share_fd = -1;
+	list_init(&h->port_names);
 	list_init(&h->waiting);
 	list_init(&h->devices);
 	pthread_mutex_init(&h->lock, NULL);
 	h->ports = sys.alloc(PORTS * sizeof(*h->ports));
 	if (h->ports && h->mtu_code)
+		rc = vshare_open(h);
+	if (h->ports && h->mtu_code && !rc)
 		rc = open_device(h, quiet);
-	else if (h->ports)
+	else if (h->ports && !h->mtu_code)
 		rc = log_error(-EMSGSIZE, "rnic: the MTU of %s, %u, is too small", a->dev, a->mtu);
 	if (!rc)
 		rc = open_waiting(h);

@@ -58,6 +58,8 @@ int vid_create(struct verbs_events *e, void *user, struct verbs_id **out)
 	return 0;
 }
 
+static void leave_one(struct vhost *h, uint16_t port);
+
 static void unbind(struct verbs_id *id)
 {
 	unsigned i;
@@ -68,7 +70,7 @@ static void unbind(struct verbs_id *id)
 		vhost_lock(h);
 		if (id->on[i].l)
 			rnic_cm_unlisten(id->on[i].l, sys.now_ns());
-		h->ports[id->port]--;
+		leave_one(h, id->port);
 		vhost_flush(h);
 		vhost_unlock(h);
 	}
@@ -152,32 +154,48 @@ int vid_name(struct verbs_id *id, int peer, struct sockaddr *a, socklen_t *n)
 
 /* --- binding ------------------------------------------------------------------------------------ */
 
+static int take_one(struct verbs_id *id, struct vhost *h, uint16_t port)
+{
+	int rc = 0;
+
+	if ((h->ports[port] && !id->reuse) || h->ports[port] == UINT16_MAX)
+		return -EADDRINUSE;
+	/* Ports that are chosen are the active side's: nobody asks for them. */
+	if (!h->ports[port] && !id->chosen)
+		rc = vshare_take_port(h, port);
+	h->ports[port] += !rc;
+	return rc;
+}
+
+static void leave_one(struct vhost *h, uint16_t port)
+{
+	if (--h->ports[port] == 0)
+		vshare_leave_port(h, port);
+}
+
 /* Takes the port on all hosts of the id, or on none. */
 static int take_port(struct verbs_id *id, uint16_t port)
 {
 	unsigned i;
+	int rc = 0;
 
-	for (i = 0; i < id->non; i++) {
+	for (i = 0; i < id->non && !rc; i++) {
 		struct vhost *h = id->on[i].dev->host;
-		bool taken;
 
 		vhost_lock(h);
-		taken = (h->ports[port] && !id->reuse) || h->ports[port] == UINT16_MAX;
-		h->ports[port] += !taken;
+		rc = take_one(id, h, port);
 		vhost_unlock(h);
-		if (taken)
-			break;
 	}
-	if (i == id->non)
+	if (!rc)
 		return 0;
-	while (i--) {
+	for (i--; i-- > 0;) {
 		struct vhost *h = id->on[i].dev->host;
 
 		vhost_lock(h);
-		h->ports[port]--;
+		leave_one(h, port);
 		vhost_unlock(h);
 	}
-	return -EADDRINUSE;
+	return rc;
 }
 
 static int choose_port(struct verbs_id *id, uint16_t *port)
@@ -341,6 +359,7 @@ static int bind_toward(struct verbs_id *id, const struct sockaddr *a, socklen_t 
 		return rc;
 	id->on[0] = (struct vlisten){ id, id->dev, NULL };
 	id->non = 1;
+	id->chosen = true;
 	rc = choose_port(id, &port);
 	if (rc) {
 		id->non = 0;

@@ -4,6 +4,7 @@
  *
  *	provider.c	opening, devices, memory, the table
  *	host.c		a software RNIC on one address of the machine, and what makes it progress
+ *	share.c		several processes on one address
  *	addr.c		addresses: of the machine, and from where to reach a peer
  *	id.c		listeners and connections
  *	events.c	queues of events
@@ -28,6 +29,7 @@
 #include "rnic/cm.h"
 #include "rnic/cm_gsi.h"
 #include "rnic/rnic.h"
+#include "rnic/wire.h"
 #include "verbs/verbs.h"
 
 enum { VRNIC_ADDRESSES = 32 };
@@ -50,6 +52,9 @@ struct vhost {
 	pthread_t thread;
 	bool running, stop;
 	int all_ep, kick_ep, kick_fd;
+	int share_fd; /* packets that other processes pass on, see share.c */
+	uint8_t slot;
+	struct list port_names; /* of RDMA ports, with sockets as share_fd */
 	struct rnic_wire *wire;
 	struct rnic *r;
 	struct rnic_gsi *gsi;
@@ -115,6 +120,7 @@ struct verbs_id {
 	socklen_t local_len, peer_len;
 	uint16_t port; /* bound to */
 	bool bound, reuse, afonly, any;
+	bool chosen;                        /* its port was chosen to connect from */
 	struct vlisten on[VRNIC_ADDRESSES]; /* where it is bound */
 	unsigned non;
 	struct verbs_device *dev;
@@ -177,6 +183,19 @@ void vhost_poll(struct vhost *h);
 void vhost_flush(struct vhost *h);
 /* With the lock. Nobody polls any more. */
 void vhost_hand_over(struct vhost *h);
+
+/* --- share.c ------------------------------------------------------------------------------------ */
+
+/* Takes a slot. */
+int vshare_open(struct vhost *h);
+/* With the lock. Requests for the port come to this process. -EADDRINUSE: to another one. */
+int vshare_take_port(struct vhost *h, uint16_t port);
+/* With the lock. No harm when the port was not taken. */
+void vshare_leave_port(struct vhost *h, uint16_t port);
+/* Passes a packet on, when it is not for this process. */
+bool vshare_steer(void *ctx, const struct rnic_rx *rx);
+/* With the lock. Takes what was passed on to one of our sockets. */
+void vshare_take(struct vhost *h, int fd, uint64_t now);
 
 /* --- events.c ----------------------------------------------------------------------------------- */
 

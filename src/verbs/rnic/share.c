@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Several processes on one address. All bind UDP port 4791 of it (SO_REUSEPORT), each has a slot, and the slot is the top
+ * byte of the numbers of its queue pairs and connections. A filter on the sockets sends a packet to the socket in the place
+ * of its slot; that is the right one until a process ends and the places shift, and for QP1 it is always the first. So
+ * whoever gets a packet that is not for it passes it on, through a UNIX socket whose abstract name says slot or port:
+ *
+ *	a packet for a queue pair	to the slot of its number, else it is lost
+ *	a REQ for an RDMA port		to the one who has the port, else it is answered here: refused
+ *	another message of the CM	to the slot of the connection's number, else it is answered here
+ *
+ * Nobody is the master and nothing is taken over: when a process dies, its names and its place are free at once. All must
+ * be of one user, for the kernel allows a port to be shared by one user only.
+ */
+#include "verbs/rnic/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "rnic/wire.h"
+#include "wire/bytes.h"
+#include "wire/cm.h"
+#include "wire/roce.h"
+
+enum {
+	SLOTS = 256,
+	MAD_AT = WIRE_BTH_LEN + WIRE_DETH_LEN,
+	MAD_BODY = 24,
+	PACKET = WIRE_MTU_MAX + 256,
+	A_TURN = 64, /* packets that are taken from one socket at a time */
+	CONTROL = 128,
+};
+
+#define MAGIC 0x67724e01u
+
+/* Before a packet that is passed on. */
+struct passed {
+	uint32_t magic;
+	uint8_t src[16];
+	uint8_t tos;
+	uint8_t spare[3];
+};
+
+struct vport {
+	struct list link;
+	int fd;
+	uint16_t port;
+};
+
+/* --- names -------------------------------------------------------------------------------------- */
+
+static socklen_t name_of(const struct vhost *h, char kind, unsigned n, struct sockaddr_un *a)
+{
+	char text[sizeof(a->sun_path)];
+	size_t at = 0;
+	unsigned i;
+
+	at += (size_t)snprintf(text, sizeof(text), "gpunet-rnic.");
+	for (i = 0; i < 16; i++)
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%02x", h->addr.gid[i]);
+	at += (size_t)snprintf(text + at, sizeof(text) - at, ".%u.%c%u", h->addr.scope, kind, n);
+	memset(a, 0, sizeof(*a));
+	a->sun_family = AF_UNIX;
+	memcpy(a->sun_path + 1, text, at);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + at);
+}
+
+static int take_name(const struct vhost *h, char kind, unsigned n)
+{
+	struct sockaddr_un a;
+	socklen_t len = name_of(h, kind, n, &a);
+	int fd = sys.socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1, rc;
+
+	if (fd < 0)
+		return fd;
+	rc = sys.setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one));
+	if (!rc)
+		rc = sys.bind(fd, (struct sockaddr *)&a, len);
+	if (rc) {
+		sys.close(fd);
+		return rc;
+	}
+	return fd;
+}
+
+int vshare_open(struct vhost *h)
+{
+	unsigned slot;
+	int fd = -EADDRINUSE;
+
+	for (slot = 0; slot < SLOTS && fd == -EADDRINUSE; slot++)
+		fd = take_name(h, 's', slot);
+	if (fd == -EADDRINUSE)
+		return log_error(fd, "rnic: %d processes share this address already", SLOTS);
+	if (fd < 0)
+		return fd;
+	h->share_fd = fd;
+	h->slot = (uint8_t)(slot - 1);
+	return 0;
+}
+
+int vshare_take_port(struct vhost *h, uint16_t port)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+	struct vport *p = sys.alloc(sizeof(*p));
+	int rc;
+
+	if (!p)
+		return -ENOMEM;
+	rc = p->fd = take_name(h, 'p', port);
+	if (rc >= 0) {
+		ev.data.fd = p->fd;
+		rc = sys.epoll_ctl(h->all_ep, EPOLL_CTL_ADD, p->fd, &ev);
+		if (!rc)
+			rc = sys.epoll_ctl(h->kick_ep, EPOLL_CTL_ADD, p->fd, &ev);
+		if (rc)
+			sys.close(p->fd);
+	}
+	if (rc) {
+		sys.free(p);
+		return rc;
+	}
+	p->port = port;
+	list_add_tail(&h->port_names, &p->link);
+	return 0;
+}
+
+static struct vport *port_by(struct vhost *h, int fd, int port)
+{
+	struct list *l;
+
+	for (l = h->port_names.next; l != &h->port_names; l = l->next) {
+		struct vport *p = list_entry(l, struct vport, link);
+
+		if (p->fd == fd || p->port == port)
+			return p;
+	}
+	return NULL;
+}
+
+void vshare_leave_port(struct vhost *h, uint16_t port)
+{
+	struct vport *p = port_by(h, -1, port);
+	struct epoll_event none = { .events = 0 };
+
+	if (!p)
+		return;
+	sys.epoll_ctl(h->all_ep, EPOLL_CTL_DEL, p->fd, &none);
+	sys.epoll_ctl(h->kick_ep, EPOLL_CTL_DEL, p->fd, &none);
+	sys.close(p->fd);
+	list_del(&p->link);
+	sys.free(p);
+}
+
+/* --- passing on --------------------------------------------------------------------------------- */
+
+static bool pass(struct vhost *h, char kind, unsigned n, const struct rnic_rx *rx)
+{
+	struct passed head = { .magic = MAGIC, .tos = rx->ip.tos };
+	struct sockaddr_un a;
+	struct iovec iov[2] = { { &head, sizeof(head) }, { (void *)(uintptr_t)rx->data, rx->len } };
+	struct msghdr m = { .msg_name = &a, .msg_iov = iov, .msg_iovlen = 2 };
+	ssize_t rc;
+
+	memcpy(head.src, rx->ip.src, 16);
+	m.msg_namelen = name_of(h, kind, n, &a);
+	rc = sys.sendmsg(h->share_fd, &m, MSG_DONTWAIT);
+	/* A full socket is a loss on the way; anything else says that there is nobody. */
+	return rc >= 0 || rc == -EAGAIN;
+}
+
+/* A message of the CM; true when somebody else has it. */
+static bool steer_cm(struct vhost *h, const struct rnic_rx *rx)
+{
+	const uint8_t *mad = rx->data + MAD_AT, *body = mad + MAD_BODY;
+	uint16_t attr, ps = 0, port = 0;
+	uint32_t id;
+
+	if (rx->len < MAD_AT + WIRE_MAD_LEN + 4)
+		return false;
+	attr = wire_get_be16(mad + 16);
+	if (attr == WIRE_CM_REQ || attr == WIRE_CM_SIDR_REQ) {
+		if (!wire_rdmacm_from_service_id(wire_get_be64(body + 8), &ps, &port) ||
+		    port_by(h, -1, port))
+			return false;
+		return pass(h, 'p', port, rx);
+	}
+	id = wire_get_be32(attr == WIRE_CM_SIDR_REP ? body : body + 4);
+	return id && id >> 24 != h->slot && pass(h, 's', id >> 24, rx);
+}
+
+bool vshare_steer(void *ctx, const struct rnic_rx *rx)
+{
+	struct vhost *h = ctx;
+	uint32_t qpn = wire_get_be24(rx->data + 5);
+
+	if (qpn == WIRE_CM_QPN_GSI)
+		return steer_cm(h, rx);
+	if (qpn >> 16 == h->slot)
+		return false;
+	pass(h, 's', qpn >> 16, rx);
+	return true;
+}
+
+/* --- taking ------------------------------------------------------------------------------------- */
+
+/* Only a process of the same user, or the machine's administrator, may hand us packets. */
+static bool may_pass(struct msghdr *m)
+{
+	struct ucred cred = { .uid = (uid_t)-1 };
+	struct cmsghdr *c;
+
+	for (c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS &&
+		    c->cmsg_len >= CMSG_LEN(sizeof(cred)))
+			memcpy(&cred, CMSG_DATA(c), sizeof(cred));
+	return cred.uid == geteuid() || cred.uid == 0;
+}
+
+/* One packet; false when there is none. */
+static bool take(struct vhost *h, int fd, uint64_t now)
+{
+	_Alignas(struct cmsghdr) uint8_t control[CONTROL];
+	uint8_t data[PACKET];
+	struct passed head;
+	struct iovec iov[2] = { { &head, sizeof(head) }, { data, sizeof(data) } };
+	struct msghdr m = { .msg_iov = iov,
+			    .msg_iovlen = 2,
+			    .msg_control = control,
+			    .msg_controllen = sizeof(control) };
+	struct rnic_rx rx = { .ip = { .ttl = 64, .dont_frag = true }, .data = data };
+	ssize_t n = sys.recvmsg(fd, &m, MSG_DONTWAIT);
+
+	if (n < 0)
+		return false;
+	if ((size_t)n < sizeof(head) + WIRE_BTH_LEN + 4 || m.msg_flags & MSG_TRUNC ||
+	    head.magic != MAGIC || !may_pass(&m))
+		return true;
+	rx.len = (size_t)n - sizeof(head);
+	rx.ip.tos = head.tos;
+	memcpy(rx.ip.src, head.src, 16);
+	memcpy(rx.ip.dst, h->addr.gid, 16);
+	rnic_receive(h->r, &rx, now);
+	return true;
+}
+
+void vshare_take(struct vhost *h, int fd, uint64_t now)
+{
+	unsigned i;
+
+	/* A port's socket may have been closed since its event came. */
+	if (fd != h->share_fd && !port_by(h, fd, -1))
+		return;
+	for (i = 0; i < A_TURN && take(h, fd, now); i++)
+		;
+}

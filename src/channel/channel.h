@@ -17,6 +17,7 @@
 #include <gpunet/dev/abi/socket.h>
 
 struct channel;
+struct gpunet_check;
 struct proxy;
 struct proxy_thread;
 
@@ -105,6 +106,9 @@ unsigned channel_net_step(struct channel_net *n, struct proxy_thread *t, uint64_
 bool channel_net_has_work(struct channel_net *n, struct proxy_thread *t);
 /* Closed channels still say goodbye to their peers. From any thread. */
 bool channel_net_lingers(struct channel_net *n);
+
+/* As gpunet_doctor, about transports that need more than the host's sockets. */
+int channel_doctor(int (*fn)(const struct gpunet_check *c, void *arg), void *arg);
 
 /*
  * Makes a channel for thread `t` of the transport that serves a family, type and protocol (GNET_PROTO_RDMA, or as socket(2)): -EAFNOSUPPORT, -ESOCKTNOSUPPORT,

@@ -51,6 +51,11 @@ bool channel_net_lingers(struct channel_net *n)
 	return n && rdc_net_lingers(n->rdma);
 }
 
+int channel_doctor(int (*fn)(const struct gpunet_check *c, void *arg), void *arg)
+{
+	return rdc_doctor("", fn, arg);
+}
+
 int channel_create(struct channel_net *n, struct proxy_thread *t, int domain, int type,
 		   int protocol, struct channel **out)
 {

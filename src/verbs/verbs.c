@@ -52,8 +52,12 @@ int verbs_open(struct verbs_use *u, const char *name)
 	unsigned i;
 
 	memset(u, 0, sizeof(*u));
-	if (verbs_override)
-		return open_one(u, verbs_override);
+	if (verbs_override) {
+		rc = open_one(u, verbs_override);
+		if (!rc)
+			add(u->why, sizeof(u->why), u->ops->name, "a test's");
+		return rc;
+	}
 	if (!name)
 		name = getenv("GPUNET_VERBS");
 	if (name && *name && strcmp(name, "auto")) {

@@ -5,6 +5,7 @@
 
 #include "channel/channel.h"
 
+struct gpunet_check;
 struct rdc_net;
 
 /* Opens no provider yet: the first socket does. */
@@ -17,5 +18,8 @@ bool rdc_net_lingers(struct rdc_net *n);
 /* AF_INET or AF_INET6, SOCK_STREAM. -EPROTONOSUPPORT: no RDMA on this machine; the reason is in the log. */
 int rdc_create(struct rdc_net *n, struct proxy_thread *t, int domain, int type,
 	       struct channel **out);
+
+/* As gpunet_doctor, about RDMA. Files of the system are looked for below `root`; "": the machine's own. */
+int rdc_doctor(const char *root, int (*fn)(const struct gpunet_check *c, void *arg), void *arg);
 
 #endif

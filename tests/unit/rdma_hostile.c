@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A kernel serves a peer that this file plays message by message: one that keeps the protocol, one from a big-endian machine, and
+ * those that break it. A broken peer costs its own connection, with -EPROTO for the kernel, and the next one is served.
+ */
+#include <poll.h>
+
+#include "../device/opt.h"
+#include "verbs_stub.h"
+#include "wire/rsocket.h"
+
+#define RING (16u << 10)
+#define CREDITS 384u
+
+enum { W_SERVED = 1, W_RESULT, W_BYTES, W_CONNS };
+
+/* Serves word[W_CONNS] connections: says what the stream's end was. */
+GNET_DEV int serve(struct test_args *a, struct test_report *r, uint8_t *buf)
+{
+	__shared__ uint32_t len;
+	int listener, fd;
+	int64_t n;
+
+	K_GET(r, listener, gsocket(a->net, GNET_AF_INET, GNET_SOCK_STREAM, GNET_PROTO_RDMA));
+	K_EQ(r, gbind(a->net, listener, &a->want->a, a->want->len), 0);
+	K_EQ(r, glisten(a->net, listener, 8), 0);
+	len = sizeof(a->where->a);
+	__syncthreads();
+	K_EQ(r, ggetsockname(a->net, listener, &a->where->a, &len), 0);
+	a->where->len = len;
+	test_k_set(&a->where->ready, 1);
+	for (uint64_t i = 0; i < a->word[W_CONNS]; i++) {
+		uint64_t total = 0;
+
+		K_GET(r, fd, gaccept(a->net, listener, NULL, NULL));
+		do {
+			n = grecv(a->net, fd, buf, a->room, 0);
+			if (n > 0) {
+				total += (uint64_t)n;
+				gsend(a->net, fd, buf, (uint64_t)n, 0);
+			}
+		} while (n > 0);
+		gclose(a->net, fd);
+		if (test_k_tid() == 0) {
+			a->word[W_RESULT] = (uint64_t)n;
+			a->word[W_BYTES] = total;
+		}
+		test_k_set(&a->word[W_SERVED], i + 1);
+	}
+	K_EQ(r, gclose(a->net, listener), 0);
+	return 0;
+}
+
+TEST_KERNEL(serve_kernel, serve)
+
+/* ---- the peer ------------------------------------------------------------------------------------------------------------------------ */
+
+struct raw {
+	struct verbs *v;
+	struct verbs_events *events;
+	struct verbs_id *id;
+	struct verbs_comp *comp;
+	struct verbs_cq *cq;
+	struct verbs_qp *qp;
+	struct verbs_mr *mr;
+	struct wire_rsock_conn theirs;
+	uint8_t mem
+		[2 *
+		 RING]; /* the SGL array at its start, the receive buffer behind, what is sent in the second half */
+};
+
+static const struct verbs_ops *const ops = &verbs_stub;
+
+static struct verbs_event wait_event(struct raw *p)
+{
+	struct pollfd fd = { ops->events_fd(p->events), POLLIN, 0 };
+	struct verbs_event e;
+
+	while (ops->event_next(p->events, &e))
+		CHECK(poll(&fd, 1, 20000) == 1);
+	return e;
+}
+
+static void raw_open(struct raw *p)
+{
+	struct verbs_qp_init init = { .max_send_wr = 600, .max_recv_wr = 600 };
+	char why[100];
+
+	memset(p, 0, sizeof(*p));
+	CHECK_EQ(ops->open(&p->v, why, sizeof(why)), 0);
+	CHECK_EQ(ops->events_open(p->v, 0, &p->events), 0);
+	CHECK_EQ(ops->id_create(p->events, p, &p->id), 0);
+	CHECK_EQ(ops->comp_open(NULL, &p->comp), 0);
+	CHECK_EQ(ops->cq_create(NULL, 2000, p->comp, &p->cq), 0);
+	init.send_cq = init.recv_cq = p->cq;
+	CHECK_EQ(ops->qp_create(p->id, &init, &p->qp), 0);
+	{
+		struct verbs_mem m = { p->mem, -1, 0, sizeof(p->mem), (uintptr_t)p->mem };
+
+		CHECK_EQ(ops->reg(NULL, &m, VERBS_ACCESS_LOCAL_WRITE | VERBS_ACCESS_REMOTE_WRITE,
+				  &p->mr),
+			 0);
+	}
+	for (int i = 0; i < 600; i++) {
+		struct verbs_recv_wr wr = { .wr_id = 1 };
+
+		CHECK_EQ(ops->post_recv(p->qp, &wr, 1), 1);
+	}
+}
+
+static void raw_close(struct raw *p)
+{
+	ops->disconnect(p->id);
+	ops->qp_destroy(p->qp);
+	ops->id_destroy(p->id);
+	ops->dereg(p->mr);
+	ops->cq_destroy(p->cq);
+	ops->comp_close(p->comp);
+	ops->events_close(p->events);
+	ops->close(p->v);
+}
+
+static void own_private_data(struct raw *p, struct verbs_conn_param *c)
+{
+	struct wire_rsock_conn mine = { .flags = WIRE_RSOCK_IOMAP, .credits = CREDITS };
+
+	mine.sgl = (struct wire_rsock_sge){ (uintptr_t)p->mem, p->mr->rkey, 2 };
+	mine.data = (struct wire_rsock_sge){ (uintptr_t)p->mem + 64, p->mr->rkey, RING / 2 };
+	memset(c, 0, sizeof(*c));
+	c->private_len = WIRE_RSOCK_CONN_LEN;
+	wire_rsock_conn_encode(&mine, c->private_data);
+}
+
+/* Asks with this private data; the event that answers. */
+static struct verbs_event raw_ask(struct raw *p, const struct test_addr *to,
+				  const struct verbs_conn_param *c)
+{
+	CHECK_EQ(ops->resolve(p->id, &to->a.sa, to->len, 1000), 0);
+	CHECK_EQ(wait_event(p).type, VERBS_EVENT_RESOLVED);
+	CHECK_EQ(ops->connect(p->id, c), 0);
+	return wait_event(p);
+}
+
+static void raw_connect(struct raw *p, const struct test_addr *to, uint8_t flags)
+{
+	struct verbs_conn_param c;
+	struct verbs_event e;
+
+	raw_open(p);
+	own_private_data(p, &c);
+	c.private_data[WIRE_RSOCK_AT_FLAGS] |= flags;
+	e = raw_ask(p, to, &c);
+	CHECK_EQ(e.type, VERBS_EVENT_ESTABLISHED);
+	CHECK_EQ(wire_rsock_conn_decode(&p->theirs, e.param.private_data, e.param.private_len), 0);
+}
+
+/* One message; `n` bytes of the pattern go to `at`. */
+static void say(struct raw *p, uint32_t imm, uint32_t n, uint64_t at, uint32_t key)
+{
+	struct verbs_sge sge = { (uintptr_t)p->mem + RING, n, p->mr->lkey };
+	struct verbs_send_wr wr = { .imm = imm,
+				    .opcode = VERBS_WR_WRITE_IMM,
+				    .flags = VERBS_SEND_SIGNALED,
+				    .sge = &sge,
+				    .nsge = n ? 1 : 0,
+				    .raddr = at,
+				    .rkey = key };
+
+	CHECK_EQ(ops->post_send(p->qp, &wr, 1), 1);
+}
+
+static void say_data(struct raw *p, uint32_t n, uint32_t off)
+{
+	test_pattern(p->mem + RING, n, off, 5);
+	say(p, wire_rsock_imm(WIRE_RSOCK_OP_DATA, n), n, p->theirs.data.addr + off,
+	    p->theirs.data.key);
+}
+
+/* The next immediate that is not an SGL message's, or that is one of this op. */
+static uint32_t hear(struct raw *p, unsigned op)
+{
+	struct verbs_wc wc;
+	uint64_t end = test_now_ms() + 20000;
+
+	while (test_now_ms() < end) {
+		if (ops->poll(p->cq, &wc, 1) != 1) {
+			test_sleep_ms(1);
+			continue;
+		}
+		if (wc.status)
+			return UINT32_MAX;
+		if (wc.opcode == VERBS_WC_RECV_WRITE_IMM && wc.imm >> WIRE_RSOCK_OP_SHIFT == op)
+			return wc.imm;
+	}
+	FAIL("no message of op %u came", op);
+}
+
+/* ---- cases --------------------------------------------------------------------------------------------------------------------------- */
+
+struct bench {
+	gpunet_t *g;
+	struct test_args a;
+	uint64_t served;
+};
+
+static void begin(struct bench *b, unsigned conns)
+{
+	struct gpunet_options o = GPUNET_OPTIONS_INIT;
+
+	stub_install();
+	memset(b, 0, sizeof(*b));
+	o.segment_bytes = RING;
+	o.slab_bytes = 256 << 10;
+	o.linger_ms = 500;
+	b->g = test_open(&o);
+	b->a = test_setup(b->g, TEST_TCP, 1, 4096);
+	b->a.word[W_CONNS] = conns;
+	TEST_LAUNCH(b->g, serve_kernel, b->a, 1, 1);
+	test_addr_wait(b->a.where, b->a.report);
+}
+
+static int64_t served(struct bench *b)
+{
+	test_word_wait(&b->a.word[W_SERVED], ++b->served, b->a.report);
+	return (int64_t)b->a.word[W_RESULT];
+}
+
+static void end(struct bench *b)
+{
+	test_sync(b->g, b->a.report, 1);
+	test_close(b->g);
+	test_teardown(&b->a);
+	CHECK_EQ(stub_objects(), 0);
+}
+
+/* A peer that keeps the protocol: data comes back to the byte, credits and the second half are where they should be. */
+static void plain_peer(struct bench *b, uint8_t flags)
+{
+	struct wire_rsock_sge half;
+	struct raw p;
+
+	raw_connect(&p, b->a.where, flags);
+	CHECK_EQ(hear(&p, WIRE_RSOCK_OP_SGL) & 0xffff, CREDITS);
+	wire_rsock_sge_decode(&half, flags & WIRE_RSOCK_BIG_ENDIAN, p.mem + WIRE_RSOCK_SGE_LEN);
+	CHECK_EQ(half.addr, p.theirs.data.addr + RING / 2);
+	CHECK_EQ(half.key, p.theirs.data.key);
+	CHECK_EQ(half.length, RING / 2);
+	say_data(&p, 1000, 0);
+	CHECK_EQ(hear(&p, WIRE_RSOCK_OP_DATA), 1000);
+	test_pattern_check(p.mem + 64, 1000, 0, 5);
+	say(&p, wire_rsock_imm(WIRE_RSOCK_OP_CTRL, WIRE_RSOCK_KEEPALIVE), 0, 0, 0);
+	say(&p, wire_rsock_imm(WIRE_RSOCK_OP_IOMAP, 0), 0, 0, 0);
+	say(&p, wire_rsock_imm(WIRE_RSOCK_OP_CTRL, WIRE_RSOCK_SHUTDOWN), 0, 0, 0);
+	CHECK_EQ(hear(&p, WIRE_RSOCK_OP_CTRL),
+		 wire_rsock_imm(WIRE_RSOCK_OP_CTRL, WIRE_RSOCK_DISCONNECT));
+	CHECK_EQ(served(b), 0);
+	CHECK_EQ(b->a.word[W_BYTES], 1000);
+	raw_close(&p);
+}
+
+/* Private data that no stream can flow with is refused before it costs anything. */
+static void bad_private_data(struct bench *b)
+{
+	static const uint8_t at[][2] = { { WIRE_RSOCK_AT_VERSION, 0 },
+					 { WIRE_RSOCK_AT_VERSION, 9 },
+					 { WIRE_RSOCK_AT_SGL + 15, 0 },
+					 { WIRE_RSOCK_AT_SGL + 15, 1 },
+					 { WIRE_RSOCK_AT_DATA + 14, 0 } };
+	struct verbs_conn_param c;
+	struct raw p;
+	unsigned i;
+
+	for (i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+		raw_open(&p);
+		own_private_data(&p, &c);
+		c.private_data[at[i][0]] = at[i][1];
+		CHECK_EQ(raw_ask(&p, b->a.where, &c).type, VERBS_EVENT_REJECTED);
+		raw_close(&p);
+	}
+}
+
+static void bad_message(struct bench *b, uint32_t imm, int64_t wanted)
+{
+	struct raw p;
+
+	raw_connect(&p, b->a.where, 0);
+	say_data(&p, 10, 0);
+	CHECK_EQ(hear(&p, WIRE_RSOCK_OP_DATA), 10);
+	say(&p, imm, 0, 0, 0);
+	CHECK_EQ(served(b), wanted);
+	CHECK_EQ(b->a.word[W_BYTES], 10);
+	raw_close(&p);
+}
+
+static void data_after_its_end(struct bench *b)
+{
+	struct raw p;
+
+	raw_connect(&p, b->a.where, 0);
+	say(&p, wire_rsock_imm(WIRE_RSOCK_OP_CTRL, WIRE_RSOCK_SHUTDOWN), 0, 0, 0);
+	say_data(&p, 10, 0);
+	served(b);
+	CHECK_EQ(b->a.word[W_BYTES], 0);
+	raw_close(&p);
+}
+
+/* The device refuses what lies outside of the ring, by one byte, and our send ring's neighbours. */
+static void write_out_of_bounds(struct bench *b)
+{
+	struct raw p;
+
+	raw_connect(&p, b->a.where, 0);
+	say(&p, wire_rsock_imm(WIRE_RSOCK_OP_DATA, 2), 2, p.theirs.data.addr + RING - 1,
+	    p.theirs.data.key);
+	CHECK_EQ(served(b), -ECONNRESET);
+	raw_close(&p);
+	raw_connect(&p, b->a.where, 0);
+	say(&p, wire_rsock_imm(WIRE_RSOCK_OP_SGL, 9), 17, p.theirs.sgl.addr + 16, p.theirs.sgl.key);
+	CHECK_EQ(served(b), -ECONNRESET);
+	raw_close(&p);
+}
+
+/* The peer goes without a word. */
+static void peer_vanishes(struct bench *b)
+{
+	struct raw p;
+
+	raw_connect(&p, b->a.where, 0);
+	say_data(&p, 10, 0);
+	CHECK_EQ(hear(&p, WIRE_RSOCK_OP_DATA), 10);
+	raw_close(&p);
+	CHECK_EQ(served(b), -ECONNRESET);
+	CHECK_EQ(b->a.word[W_BYTES], 10);
+}
+
+/* Any limit and any entry that a peer may write: our side goes on or ends, and never waits for ever at its close. */
+static void wild_credits(struct bench *b)
+{
+	static const uint32_t limits[] = { 0, 1, 0xffff, 0x10129, 0x8000, 0x1fffffff };
+	struct raw p;
+	unsigned i;
+
+	for (i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		raw_connect(&p, b->a.where, 0);
+		say(&p, wire_rsock_imm(WIRE_RSOCK_OP_SGL, limits[i]), 0, 0, 0);
+		memset(p.mem + RING, 0xff, 16);
+		say(&p, wire_rsock_imm(WIRE_RSOCK_OP_SGL, limits[i]), 16, p.theirs.sgl.addr + 16,
+		    p.theirs.sgl.key);
+		say_data(&p, 100, 0);
+		say(&p, wire_rsock_imm(WIRE_RSOCK_OP_CTRL, WIRE_RSOCK_DISCONNECT), 0, 0, 0);
+		served(b);
+		raw_close(&p);
+	}
+}
+
+int main(void)
+{
+	static const uint32_t bad[] = {
+		1u << 29 | 5,
+		2u << 29 | 5,
+		3u << 29 | 5,
+		5u << 29 | 5,
+		7u << 29 | 3,
+		7u << 29 | 0x1fffffff,
+		0,
+		RING,
+		RING + 1,
+		0x1fffffff,
+	};
+	struct bench b;
+	unsigned i;
+
+	test_begin(60);
+	begin(&b, 2 + sizeof(bad) / sizeof(bad[0]) + 1 + 2 + 1 + 6 + 1);
+	plain_peer(&b, 0);
+	plain_peer(&b, WIRE_RSOCK_BIG_ENDIAN);
+	bad_private_data(&b);
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		bad_message(&b, bad[i], -EPROTO);
+	data_after_its_end(&b);
+	write_out_of_bounds(&b);
+	peer_vanishes(&b);
+	wild_credits(&b);
+	plain_peer(&b, 0);
+	end(&b);
+	return 0;
+}

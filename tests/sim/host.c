@@ -1085,63 +1085,9 @@ static uint64_t h_now_ns(void)
 	return sim_now();
 }
 
-/* ---- blocking calls ------------------------------------------------------------------------------------------------------- */
-
-int host_connect(int fd, const struct sockaddr *a, socklen_t n)
+void host_wait(int fd, const char *what)
 {
-	struct file *f = sock_of(fd);
-	int rc;
-
-	while ((rc = h_connect(fd, a, n)) == -EAGAIN)
-		sim_park(&f->syn, sim_now() + SYN_RETRY_NS, "a backlog");
-	if (rc != -EINPROGRESS && rc != -EINTR)
-		return rc;
-	while (f->state == S_CONNECTING)
-		sim_park(f, SIM_NEVER, "its connect (host)");
-	rc = f->err;
-	f->err = 0;
-	f->refused = false;
-	return -rc;
-}
-
-int host_accept(int fd)
-{
-	int rc;
-
-	while ((rc = h_accept(fd, NULL, NULL)) == -EAGAIN || rc == -EINTR || rc == -EMFILE ||
-	       rc == -ECONNABORTED) {
-		if (rc == -EAGAIN)
-			sim_park(sock_of(fd), SIM_NEVER, "a connection (host)");
-	}
-	return rc; /* -EBADF: it was closed meanwhile */
-}
-
-ssize_t host_send(int fd, const void *buf, size_t n)
-{
-	struct iovec v = { (void *)(uintptr_t)buf, n };
-	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
-	ssize_t rc;
-
-	while ((rc = h_sendmsg(fd, &m, 0)) == -EAGAIN || rc == -EINTR || rc == -ENOBUFS ||
-	       rc == -ENOMEM) {
-		if (rc == -EAGAIN)
-			sim_park(sock_of(fd), SIM_NEVER, "room to send (host)");
-	}
-	return rc;
-}
-
-ssize_t host_recv(int fd, void *buf, size_t n)
-{
-	struct iovec v = { buf, n };
-	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
-	ssize_t rc;
-
-	while ((rc = h_recvmsg(fd, &m, 0)) == -EAGAIN || rc == -EINTR || rc == -ENOBUFS ||
-	       rc == -ENOMEM) {
-		if (rc == -EAGAIN)
-			sim_park(sock_of(fd), SIM_NEVER, "bytes (host)");
-	}
-	return rc;
+	sim_park(sock_of(fd), SIM_NEVER, what);
 }
 
 /* ---- begin --------------------------------------------------------------------------------------------------------------- */

@@ -43,6 +43,9 @@ unsigned host_dropped(const struct sockaddr *a, socklen_t n);
 /* Prints the sockets that are open. */
 void host_report(void);
 
+/* Until something happens to a socket. */
+void host_wait(int fd, const char *what);
+
 /* Blocking calls, for programs on the host; descriptors are those of sys.socket(). */
 int host_connect(int fd, const struct sockaddr *a, socklen_t n);
 int host_accept(int fd);

@@ -2,7 +2,7 @@
 /*
  * Kernels whose memory holds anything: what they write into the queues, calls, heads and lines that
  * they share with the proxy harms their own sockets at most. And systems and slabs that are short
- * of memory.
+ * of memory. GPUNET_TEST_SEED: another sequence of writes.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -190,6 +191,32 @@ static void scribble_arg(struct gnet_call *c)
 		memcpy(c->arg, &family, sizeof(family));
 }
 
+/* Headers of datagrams, more or less; what lies between them is data. */
+static void scribble_ring(gnet_t *n)
+{
+	uint32_t small[4] = { (uint32_t)draw() % 2000, 0, 0, (uint32_t)draw() };
+	uint64_t at = draw() % ((64 << 10) - 16) & ~UINT64_C(15);
+
+	small[1] = draw() % 4 ? small[0] : (uint32_t)number();
+	small[2] = (uint32_t)(draw() % 2 ? draw() % 200 | (draw() % 200 & ~UINT64_C(15)) << 16
+					 : draw());
+	memcpy(n->slab + at, small, sizeof(small));
+}
+
+static _Atomic unsigned asked;
+
+/* What a name service would be asked for: texts that end, whatever a kernel wrote. */
+static int no_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+			  struct addrinfo **out)
+{
+	/* Not by cmocka's checks: this is a thread of the library. */
+	if ((node && strlen(node) >= GNET_CALL_ARG) ||
+	    (service && strlen(service) >= GNET_CALL_ARG))
+		abort();
+	return atomic_fetch_add(&asked, 1) % 2 ? EAI_NONAME
+					       : getaddrinfo("127.0.0.1", NULL, NULL, out);
+}
+
 static int any_fd(const int *fds, unsigned n)
 {
 	return draw() % 8 ? fds[draw() % n] : (int)(number() & 0x7fffffff);
@@ -198,13 +225,14 @@ static int any_fd(const int *fds, unsigned n)
 /* `wild`: closes, too, and heads that fail a socket. */
 static void scribble(gnet_t *n, int fd, int wild)
 {
-	static const uint8_t ops[] = { GNET_OP_SEND,        GNET_OP_SEND,      GNET_OP_TX,
-				       GNET_OP_TX,          GNET_OP_BIND,      GNET_OP_LISTEN,
-				       GNET_OP_CONNECT,     GNET_OP_TX_ATTACH, GNET_OP_GETPEERNAME,
-				       GNET_OP_GETSOCKNAME, GNET_OP_SHUTDOWN,  GNET_OP_SETOPT,
-				       GNET_OP_SOCKET,      GNET_OP_CLOSE,     GNET_OP_NOP };
+	static const uint8_t ops[] = {
+		GNET_OP_SEND,        GNET_OP_SEND,        GNET_OP_TX,          GNET_OP_TX,
+		GNET_OP_BIND,        GNET_OP_LISTEN,      GNET_OP_CONNECT,     GNET_OP_TX_ATTACH,
+		GNET_OP_GETPEERNAME, GNET_OP_GETSOCKNAME, GNET_OP_GETADDRINFO, GNET_OP_SHUTDOWN,
+		GNET_OP_SETOPT,      GNET_OP_SOCKET,      GNET_OP_CLOSE,       GNET_OP_NOP
+	};
 	struct gnet_sock_bus *bus = &n->bus[GNET_FD_SLOT(fd) % SOCKETS];
-	uint64_t op = ops[draw() % (wild ? sizeof(ops) : 10)], pos = 0, c1, b = number();
+	uint64_t op = ops[draw() % (wild ? sizeof(ops) : 11)], pos = 0, c1, b = number();
 	uint32_t q = draw() % 8 ? gnet__queue(n, fd) : (uint32_t)draw() % n->n_queues;
 
 	/* Not the first calls, which are those of the test's own sockets. */
@@ -221,6 +249,8 @@ static void scribble(gnet_t *n, int fd, int wild)
 	scribble_arg(&n->calls[n->n_calls / 2 + draw() % (n->n_calls / 2)]);
 	if (wild && draw() % 8 == 0)
 		__atomic_store_n(&bus->head, number(), __ATOMIC_RELEASE);
+	if (draw() % 2)
+		scribble_ring(n);
 	if (wild && draw() % 8 == 0)
 		__atomic_store_n(&bus->line.cell[draw() % GNET_CELLS], draw(), __ATOMIC_RELAXED);
 	assert_int_equal(gnet__reserve(n, q, &pos), 0);
@@ -241,6 +271,8 @@ static void scribble_round(void)
 	struct gpunet_stats stats = { .size = sizeof(stats) };
 	struct sockaddr_un any = { .sun_family = AF_UNIX };
 	char junk[300] = "";
+	struct sockaddr_in at;
+	uint32_t len = sizeof(at);
 	int host[8], fds[16];
 	unsigned i;
 
@@ -248,6 +280,17 @@ static void scribble_round(void)
 		fds[i] = pair(n, &host[i]);
 	for (; i < 14; i++)
 		assert_true((fds[i] = gsocket(n, GNET_AF_UNIX, GNET_SOCK_STREAM, 0)) > 0);
+	for (i = 11; i < 14; i++) {
+		struct sockaddr_in in = { .sin_family = AF_INET,
+					  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+
+		assert_int_equal(gclose(n, fds[i]), 0);
+		assert_true((fds[i] = gsocket(n, GNET_AF_INET, GNET_SOCK_DGRAM, 0)) > 0);
+		assert_int_equal(gbind(n, fds[i], &in, sizeof(in)), 0);
+		if (i > 11)
+			assert_int_equal(gconnect(n, fds[i], &at, len), 0);
+		assert_int_equal(ggetsockname(n, fds[i], &at, &len), 0);
+	}
 	fds[14] = GNET_FD(14, 1);
 	fds[15] = GNET_FD(31, 1);
 	assert_int_equal(gbind(n, fds[8], &any, sizeof(any.sun_family)), 0);
@@ -454,6 +497,9 @@ int main(void)
 	};
 
 	alarm(600);
+	if (getenv("GPUNET_TEST_SEED"))
+		seed = strtoull(getenv("GPUNET_TEST_SEED"), NULL, 0) | 1;
+	sys.getaddrinfo = no_getaddrinfo;
 	sys.sendmsg = short_sendmsg;
 	sys.recvmsg = short_recvmsg;
 	return cmocka_run_group_tests(tests, NULL, NULL);

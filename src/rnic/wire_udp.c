@@ -320,6 +320,8 @@ static int receive(struct udp *u, uint64_t now)
 		deliver(u, u->rxbuf + off, len, &rx, sport, (unsigned)packets, now);
 		packets++;
 	}
+	if (u->cfg.steer)
+		u->cfg.steer(u->cfg.steer_ctx, NULL);
 	/* A datagram without a byte is one, too. */
 	return packets ? packets : 1;
 }

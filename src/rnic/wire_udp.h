@@ -34,7 +34,10 @@ struct rnic_udp_config {
 	unsigned socket_buffer; /**< bytes, each way [4 MiB] */
 	bool quiet; /**< a port that is taken is not logged: the caller has another address */
 	bool share; /**< others of this user may bind the port as well, see the filter below */
-	/** Sees each packet first; true: it was for another process. NULL: all are for the device. */
+	/**
+	 * Sees each packet first; true: it was for another process. With rx NULL: what it has seen lies in memory no longer
+	 * when it returns. NULL: all are for the device.
+	 */
 	bool (*steer)(void *ctx, const struct rnic_rx *rx);
 	void *steer_ctx;
 	bool no_segments; /**< one packet a send, one a receive: UDP_SEGMENT and UDP_GRO off */

@@ -241,6 +241,7 @@ static void host_free(struct vhost *h)
 	if (h->wire)
 		rnic_udp_destroy(h->wire);
 	pthread_mutex_destroy(&h->lock);
+	sys.free(h->passed);
 	sys.free(h->ports);
 	sys.free(h);
 }

@@ -42,6 +42,15 @@ struct vaddr {
 	char dev[16];
 };
 
+/* Packets of one size (the last may be shorter) that came from one peer and are passed on together. */
+struct vpassed {
+	unsigned slot;
+	const uint8_t *data; /* NULL: none */
+	size_t len, size;
+	uint8_t src[16];
+	uint8_t tos;
+};
+
 struct vhost {
 	struct list link;
 	unsigned refs; /* with the link, under the lock of hosts */
@@ -55,6 +64,8 @@ struct vhost {
 	int share_fd; /* packets that other processes pass on, see share.c */
 	uint8_t slot;
 	struct list port_names; /* of RDMA ports, with sockets as share_fd */
+	struct vpassed batch;   /* packets for one slot, one behind the other */
+	uint8_t *passed;        /* room for those that come */
 	struct rnic_wire *wire;
 	struct rnic *r;
 	struct rnic_gsi *gsi;

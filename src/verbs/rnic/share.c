@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -31,16 +32,19 @@ enum {
 	SLOTS = 256,
 	MAD_AT = WIRE_BTH_LEN + WIRE_DETH_LEN,
 	MAD_BODY = 24,
-	PACKET = WIRE_MTU_MAX + 256,
-	A_TURN = 64, /* packets that are taken from one socket at a time */
+	ROOM = 65536, /* what comes from a UDP socket at once */
+	BUFFER = 4 << 20,
+	PATIENCE_US = 2000,
+	A_TURN = 64, /* messages that are taken from one socket at a time */
 	CONTROL = 128,
 };
 
 #define MAGIC 0x67724e01u
 
-/* Before a packet that is passed on. */
+/* Before packets that are passed on: all of one size, but the last may be shorter. */
 struct passed {
 	uint32_t magic;
+	uint32_t size;
 	uint8_t src[16];
 	uint8_t tos;
 	uint8_t spare[3];
@@ -74,7 +78,7 @@ static int take_name(const struct vhost *h, char kind, unsigned n)
 {
 	struct sockaddr_un a;
 	socklen_t len = name_of(h, kind, n, &a);
-	int fd = sys.socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1, rc;
+	int fd = sys.socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), one = 1, rc;
 
 	if (fd < 0)
 		return fd;
@@ -90,6 +94,8 @@ static int take_name(const struct vhost *h, char kind, unsigned n)
 
 int vshare_open(struct vhost *h)
 {
+	const struct timeval patience = { .tv_usec = PATIENCE_US };
+	const int buffer = BUFFER;
 	unsigned slot;
 	int fd = -EADDRINUSE;
 
@@ -99,7 +105,12 @@ int vshare_open(struct vhost *h)
 		return log_error(fd, "rnic: %d processes share this address already", SLOTS);
 	if (fd < 0)
 		return fd;
+	h->passed = sys.alloc(ROOM);
 	h->share_fd = fd;
+	if (!h->passed)
+		return -ENOMEM;
+	sys.setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
+	sys.setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 	h->slot = (uint8_t)(slot - 1);
 	return 0;
 }
@@ -159,19 +170,59 @@ void vshare_leave_port(struct vhost *h, uint16_t port)
 
 /* --- passing on --------------------------------------------------------------------------------- */
 
-static bool pass(struct vhost *h, char kind, unsigned n, const struct rnic_rx *rx)
+static bool pass(struct vhost *h, char kind, unsigned n, const struct vpassed *b)
 {
-	struct passed head = { .magic = MAGIC, .tos = rx->ip.tos };
+	struct passed head = { .magic = MAGIC, .size = (uint32_t)b->size, .tos = b->tos };
 	struct sockaddr_un a;
-	struct iovec iov[2] = { { &head, sizeof(head) }, { (void *)(uintptr_t)rx->data, rx->len } };
+	struct iovec iov[2] = { { &head, sizeof(head) }, { (void *)(uintptr_t)b->data, b->len } };
 	struct msghdr m = { .msg_name = &a, .msg_iov = iov, .msg_iovlen = 2 };
 	ssize_t rc;
 
-	memcpy(head.src, rx->ip.src, 16);
+	memcpy(head.src, b->src, 16);
 	m.msg_namelen = name_of(h, kind, n, &a);
-	rc = sys.sendmsg(h->share_fd, &m, MSG_DONTWAIT);
-	/* A full socket is a loss on the way; anything else says that there is nobody. */
+	/* A full socket is waited for, for a moment. If it stays full that is a loss; else it says that there is nobody. */
+	rc = sys.sendmsg(h->share_fd, &m, 0);
 	return rc >= 0 || rc == -EAGAIN;
+}
+
+static struct vpassed batch_of(unsigned slot, const struct rnic_rx *rx)
+{
+	struct vpassed b = {
+		.slot = slot, .data = rx->data, .len = rx->len, .size = rx->len, .tos = rx->ip.tos
+	};
+
+	memcpy(b.src, rx->ip.src, 16);
+	return b;
+}
+
+static bool pass_one(struct vhost *h, char kind, unsigned n, const struct rnic_rx *rx)
+{
+	struct vpassed b = batch_of(n, rx);
+
+	return pass(h, kind, n, &b);
+}
+
+static void pass_batch(struct vhost *h)
+{
+	if (h->batch.data)
+		pass(h, 's', h->batch.slot, &h->batch);
+	h->batch.data = NULL;
+}
+
+/* Packets that came in one piece lie one behind the other, and go on so. */
+static void collect(struct vhost *h, unsigned slot, const struct rnic_rx *rx)
+{
+	struct vpassed *b = &h->batch;
+	bool next = b->data && b->slot == slot && b->data + b->len == rx->data &&
+		    b->len % b->size == 0 && rx->len <= b->size && b->tos == rx->ip.tos &&
+		    memcmp(b->src, rx->ip.src, 16) == 0;
+
+	if (next) {
+		b->len += rx->len;
+		return;
+	}
+	pass_batch(h);
+	*b = batch_of(slot, rx);
 }
 
 /* A message of the CM; true when somebody else has it. */
@@ -188,22 +239,27 @@ static bool steer_cm(struct vhost *h, const struct rnic_rx *rx)
 		if (!wire_rdmacm_from_service_id(wire_get_be64(body + 8), &ps, &port) ||
 		    port_by(h, -1, port))
 			return false;
-		return pass(h, 'p', port, rx);
+		return pass_one(h, 'p', port, rx);
 	}
 	id = wire_get_be32(attr == WIRE_CM_SIDR_REP ? body : body + 4);
-	return id && id >> 24 != h->slot && pass(h, 's', id >> 24, rx);
+	return id && id >> 24 != h->slot && pass_one(h, 's', id >> 24, rx);
 }
 
 bool vshare_steer(void *ctx, const struct rnic_rx *rx)
 {
 	struct vhost *h = ctx;
-	uint32_t qpn = wire_get_be24(rx->data + 5);
+	uint32_t qpn;
 
+	if (!rx) {
+		pass_batch(h);
+		return false;
+	}
+	qpn = wire_get_be24(rx->data + 5);
 	if (qpn == WIRE_CM_QPN_GSI)
 		return steer_cm(h, rx);
 	if (qpn >> 16 == h->slot)
 		return false;
-	pass(h, 's', qpn >> 16, rx);
+	collect(h, qpn >> 16, rx);
 	return true;
 }
 
@@ -222,30 +278,37 @@ static bool may_pass(struct msghdr *m)
 	return cred.uid == geteuid() || cred.uid == 0;
 }
 
-/* One packet; false when there is none. */
+static void deliver(struct vhost *h, const struct passed *head, size_t len, uint64_t now)
+{
+	struct rnic_rx rx = { .ip = { .ttl = 64, .dont_frag = true, .tos = head->tos } };
+	size_t off;
+
+	memcpy(rx.ip.src, head->src, 16);
+	memcpy(rx.ip.dst, h->addr.gid, 16);
+	for (off = 0; off < len; off += rx.len) {
+		rx.data = h->passed + off;
+		rx.len = len - off < head->size ? len - off : head->size;
+		rnic_receive(h->r, &rx, now);
+	}
+}
+
+/* One message; false when there is none. */
 static bool take(struct vhost *h, int fd, uint64_t now)
 {
 	_Alignas(struct cmsghdr) uint8_t control[CONTROL];
-	uint8_t data[PACKET];
 	struct passed head;
-	struct iovec iov[2] = { { &head, sizeof(head) }, { data, sizeof(data) } };
+	struct iovec iov[2] = { { &head, sizeof(head) }, { h->passed, ROOM } };
 	struct msghdr m = { .msg_iov = iov,
 			    .msg_iovlen = 2,
 			    .msg_control = control,
 			    .msg_controllen = sizeof(control) };
-	struct rnic_rx rx = { .ip = { .ttl = 64, .dont_frag = true }, .data = data };
 	ssize_t n = sys.recvmsg(fd, &m, MSG_DONTWAIT);
 
 	if (n < 0)
 		return false;
-	if ((size_t)n < sizeof(head) + WIRE_BTH_LEN + 4 || m.msg_flags & MSG_TRUNC ||
-	    head.magic != MAGIC || !may_pass(&m))
-		return true;
-	rx.len = (size_t)n - sizeof(head);
-	rx.ip.tos = head.tos;
-	memcpy(rx.ip.src, head.src, 16);
-	memcpy(rx.ip.dst, h->addr.gid, 16);
-	rnic_receive(h->r, &rx, now);
+	if ((size_t)n > sizeof(head) && !(m.msg_flags & MSG_TRUNC) && head.magic == MAGIC &&
+	    head.size && may_pass(&m))
+		deliver(h, &head, (size_t)n - sizeof(head), now);
 	return true;
 }
 

@@ -62,12 +62,15 @@ static void established(struct rdc *c, const struct verbs_event *e)
 	}
 }
 
-/* What arrived before the end is in the completion queue already. */
+/*
+ * What arrived before the end is in the completion queue already. It is counted only: an owner who is told of it, or a close that
+ * ends with it, would take the connection away from under this function.
+ */
 static void disconnected(struct rdc *c, int err)
 {
 	bool over;
 
-	rdc_poll(c->t);
+	rdc_drain(c);
 	(void)c->net->use.ops->disconnect(
 		c->id); /* answers the peer, and flushes what is under way */
 	over = c->gone || (c->rx_end && c->tx_shut);

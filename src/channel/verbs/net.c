@@ -68,6 +68,12 @@ static unsigned poll_cq(struct rdc_thread *t, struct rdc_cq *q)
 	return done;
 }
 
+void rdc_drain(struct rdc *c)
+{
+	if (c->cq)
+		poll_cq(c->t, c->cq);
+}
+
 /* Owners are told at last, when everything that came at once is known. */
 static void tell_owners(struct rdc_thread *t)
 {

@@ -186,8 +186,10 @@ struct rdc_thread *rdc_thread_of(struct rdc_net *n, struct proxy_thread *t);
 int rdc_cq_get(struct rdc_thread *t, struct verbs_device *dev, unsigned entries,
 	       struct rdc_cq **out);
 void rdc_cq_put(struct rdc_cq *q, unsigned entries);
-/* Takes completions; how many. */
+/* Takes completions and tells owners; how many. It may end and free any connection of the thread. */
 unsigned rdc_poll(struct rdc_thread *t);
+/* Takes the completions of the connection's queue, and tells nobody yet. */
+void rdc_drain(struct rdc *c);
 /* `ns` from now on rdc_expired is called, unless rdc_untime comes first. */
 void rdc_time(struct rdc *c, uint64_t ns);
 void rdc_untime(struct rdc *c);

@@ -14,6 +14,7 @@ static const struct command {
 	{ "cat", "gpunet cat", cmd_cat, "a kernel as a client: standard input and output" },
 	{ "perf", "gpunet perf", cmd_perf,
 	  "bandwidth, latency and connections a second, columns of perftest" },
+	{ "stat", "gpunet stat", cmd_stat, "the sockets of running processes, as ss shows them" },
 	{ "doctor", "gpunet doctor", cmd_doctor,
 	  "what this machine can do, what is missing, how to get it" },
 	{ "info", "gpunet info", cmd_info,

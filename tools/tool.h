@@ -19,6 +19,7 @@ int cmd_cat(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_perf(int argc, char **argv);
+int cmd_stat(int argc, char **argv);
 
 /* ---- messages (message.c) ------------------------------------------------------------------- */
 

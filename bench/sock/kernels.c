@@ -157,14 +157,27 @@ GNET_DEV void wait_for_ever(const struct bench_serve *a)
 	failed(a->shared, fd);
 }
 
-GNET_KERNEL_MAX(kernel_serve, struct bench_serve, a, THREADS_MAX)
+GNET_DEV void serve_as(const struct bench_serve *a)
 {
-	if (blockIdx.x < a.servers)
-		serve(&a);
-	else if (blockIdx.x < a.servers + a.holders)
-		hold(&a);
+	if (blockIdx.x < a->servers)
+		serve(a);
+	else if (blockIdx.x < a->servers + a->holders)
+		hold(a);
 	else
-		wait_for_ever(&a);
+		wait_for_ever(a);
+}
+
+/* Small blocks leave each thread the registers it likes, as a user who wants low latency would have it. */
+#define ROOMY 256
+
+GNET_KERNEL_MAX(kernel_serve, struct bench_serve, a, ROOMY)
+{
+	serve_as(&a);
+}
+
+GNET_KERNEL_MAX(kernel_serve_wide, struct bench_serve, a, THREADS_MAX)
+{
+	serve_as(&a);
 }
 
 /* ---- a message after silence ---------------------------------------------------------------------------------------------- */
@@ -188,7 +201,7 @@ GNET_DEV int may_send(const struct bench_shared *shared, uint64_t seq)
 	return yes;
 }
 
-GNET_KERNEL_MAX(kernel_late, struct bench_late, a, THREADS_MAX)
+GNET_KERNEL_MAX(kernel_late, struct bench_late, a, ROOMY)
 {
 	int fd = gaccept(a.net, a.listener, 0, 0), rc = fd;
 	uint64_t seq;
@@ -224,6 +237,8 @@ static int run_serve(gpunet_t *g, unsigned threads, const struct bench_serve *gi
 		grid_of(given->servers + given->holders + given->waiters, threads);
 	struct bench_serve args = *given;
 
+	if (threads > ROOMY)
+		return GPUNET_LAUNCH(g, kernel_serve_wide, grid, args);
 	return GPUNET_LAUNCH(g, kernel_serve, grid, args);
 }
 
@@ -334,8 +349,8 @@ static int prepare(void)
 	if (cudaSetDeviceFlags(cudaDeviceScheduleSpin | cudaDeviceMapHost) != cudaSuccess)
 		cudaGetLastError();
 	if (GPUNET_PREPARE(kernel_listen) || GPUNET_PREPARE(kernel_serve) ||
-	    GPUNET_PREPARE(kernel_late) || GPUNET_PREPARE(answer_mail) ||
-	    GPUNET_PREPARE(copy_bytes))
+	    GPUNET_PREPARE(kernel_serve_wide) || GPUNET_PREPARE(kernel_late) ||
+	    GPUNET_PREPARE(answer_mail) || GPUNET_PREPARE(copy_bytes))
 		return -EIO;
 	return 0;
 }

@@ -25,6 +25,21 @@ static void *real_map(size_t size)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+static void *real_map_fd(const char *name, size_t size, int *fd)
+{
+	void *p = MAP_FAILED;
+
+	*fd = memfd_create(name, MFD_CLOEXEC);
+	if (*fd >= 0 && ftruncate(*fd, (off_t)size) == 0)
+		p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+	if (p != MAP_FAILED)
+		return p;
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+	return real_map(size);
+}
+
 static void real_unmap(void *p, size_t size)
 {
 	munmap(p, size);
@@ -144,18 +159,18 @@ static uint64_t real_now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-#define REAL                                                                                   \
-	{                                                                                      \
-		.alloc = real_alloc, .free = free, .map = real_map, .unmap = real_unmap,       \
-		.socket = real_socket, .bind = real_bind, .listen = real_listen,               \
-		.accept = real_accept, .connect = real_connect, .sendmsg = real_sendmsg,       \
-		.recvmsg = real_recvmsg, .shutdown = real_shutdown, .close = real_close,       \
-		.getsockopt = real_getsockopt, .setsockopt = real_setsockopt,                  \
-		.getsockname = real_getsockname, .getpeername = real_getpeername,              \
-		.epoll_create = real_epoll_create, .epoll_ctl = real_epoll_ctl,                \
-		.epoll_wait = real_epoll_wait, .eventfd = real_eventfd, .read = real_read,     \
-		.write = real_write, .getaddrinfo = getaddrinfo, .freeaddrinfo = freeaddrinfo, \
-		.now_ns = real_now_ns,                                                         \
+#define REAL                                                                                       \
+	{                                                                                          \
+		.alloc = real_alloc, .free = free, .map = real_map, .map_fd = real_map_fd,         \
+		.unmap = real_unmap, .socket = real_socket, .bind = real_bind,                     \
+		.listen = real_listen, .accept = real_accept, .connect = real_connect,             \
+		.sendmsg = real_sendmsg, .recvmsg = real_recvmsg, .shutdown = real_shutdown,       \
+		.close = real_close, .getsockopt = real_getsockopt, .setsockopt = real_setsockopt, \
+		.getsockname = real_getsockname, .getpeername = real_getpeername,                  \
+		.epoll_create = real_epoll_create, .epoll_ctl = real_epoll_ctl,                    \
+		.epoll_wait = real_epoll_wait, .eventfd = real_eventfd, .read = real_read,         \
+		.write = real_write, .getaddrinfo = getaddrinfo, .freeaddrinfo = freeaddrinfo,     \
+		.now_ns = real_now_ns,                                                             \
 	}
 
 const struct sys_ops sys_real = REAL;

@@ -19,6 +19,8 @@ struct sys_ops {
 	void *(*alloc)(size_t size); /* zeroed; NULL when there is no memory */
 	void (*free)(void *p);
 	void *(*map)(size_t size); /* anonymous, shared, zeroed, page-aligned; NULL on failure */
+	/* The same from a descriptor, by which another process of this user can map it, too (/proc/PID/fd); *fd -1: it cannot. */
+	void *(*map_fd)(const char *name, size_t size, int *fd);
 	void (*unmap)(void *p, size_t size);
 
 	int (*socket)(int domain, int type, int protocol);

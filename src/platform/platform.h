@@ -19,12 +19,16 @@
 
 struct platform_dev;
 
+/* The name of host memory's mappings in /proc/PID/maps and /proc/PID/fd. */
+#define PLATFORM_MAP_NAME "gpunet-bus"
+
 /* One allocation. `host` is NULL for device memory that the CPU cannot map. */
 struct platform_mem {
 	void *host;    /* the CPU's address */
 	void *dev;     /* the kernels' address; equal to host on the CPU device */
 	size_t size;   /* bytes, as asked for */
 	size_t mapped; /* bytes really mapped (rounded up to pages) */
+	int fd;        /* host memory: by which another process may map it; -1: it cannot */
 };
 
 struct platform_info {

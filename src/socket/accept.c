@@ -78,6 +78,7 @@ static const char *put(struct sock *listener)
 			 (uint64_t)(uint32_t)sock_fd(s) << 8 | GNET_ACCEPT_TAG(p),
 			 __ATOMIC_RELEASE);
 	listener->accepted = p + 1;
+	stat_tell_state(listener);
 	atomic_fetch_add_explicit(&all->accepted, 1, memory_order_relaxed);
 	proxy_touched(listener->st.set->t, &listener->st.bus->line);
 	return NULL;

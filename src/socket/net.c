@@ -221,6 +221,24 @@ static int open_channels(struct gpunet *g)
 	return rc ? log_error(rc, "no memory for the transports of a network") : 0;
 }
 
+static void open_stat(struct gpunet *g)
+{
+	const struct stat_params sp = {
+		.device = g->platform->name,
+		.sockets = g->opt.max_sockets,
+		.threads = g->opt.proxy_threads,
+		.seg_log2 = log2_of(g->opt.segment_bytes),
+		.bus_fd = g->shared.fd,
+		.bus_at = g->at.bus,
+	};
+
+	/* Nobody has to see the rings' bytes. */
+	if (g->slab_mem.fd >= 0)
+		sys.close(g->slab_mem.fd);
+	g->slab_mem.fd = -1;
+	stat_open(&g->stat, &sp);
+}
+
 static int open_sockets(struct gpunet *g)
 {
 	struct sockets_params sp = {
@@ -241,6 +259,8 @@ static int open_sockets(struct gpunet *g)
 	if (rc)
 		return rc;
 	sp.channels = g->channels;
+	open_stat(g);
+	sp.stat = &g->stat;
 	rc = sockets_init(&g->sockets, &sp);
 	g->sockets_ready = !rc;
 	return rc;
@@ -257,6 +277,7 @@ static void destroy(struct gpunet *g)
 		proxy_stop(g->proxy);
 	if (g->sockets_ready)
 		sockets_fini(&g->sockets);
+	stat_close(&g->stat);
 	channel_net_close(g->channels);
 	if (g->slab_ready)
 		slab_fini(&g->slab);

@@ -27,6 +27,7 @@ struct gpunet {
 	bool slab_ready;
 	struct channel_net *channels;
 	struct proxy *proxy;
+	struct stat_book stat;
 	struct sockets sockets;
 	bool sockets_ready;
 };

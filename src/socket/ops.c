@@ -81,9 +81,12 @@ static int take_addr(struct proxy_thread *t, const struct proxy_entry *e,
 static int bind_to(struct proxy_thread *t, const struct proxy_entry *e, struct sock *s)
 {
 	struct sockaddr_storage a;
-	int n = take_addr(t, e, &a);
+	int n = take_addr(t, e, &a), rc;
 
-	return n < 0 ? n : s->ch->ops->bind(s->ch, (struct sockaddr *)&a, (socklen_t)n);
+	rc = n < 0 ? n : s->ch->ops->bind(s->ch, (struct sockaddr *)&a, (socklen_t)n);
+	if (!rc)
+		stat_tell(s, true);
+	return rc;
 }
 
 static int connect_to(struct proxy_thread *t, const struct proxy_entry *e, struct sock *s)
@@ -93,8 +96,11 @@ static int connect_to(struct proxy_thread *t, const struct proxy_entry *e, struc
 
 	if (n < 0)
 		return n;
-	if (s->state == SOCK_DATAGRAMS)
-		return s->ch->ops->connect(s->ch, (struct sockaddr *)&a, (socklen_t)n);
+	if (s->state == SOCK_DATAGRAMS) {
+		n = s->ch->ops->connect(s->ch, (struct sockaddr *)&a, (socklen_t)n);
+		stat_tell(s, true);
+		return n;
+	}
 	if (s->state == SOCK_CONNECTING)
 		return -EALREADY;
 	if (s->state != SOCK_NEW)

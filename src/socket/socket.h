@@ -15,6 +15,7 @@
 #include "base/list.h"
 #include "channel/channel.h"
 #include "proxy/proxy.h"
+#include "socket/stat.h"
 #include "socket/resolve.h"
 #include "stream/slab.h"
 #include "stream/stream.h"
@@ -84,6 +85,7 @@ struct sockets_params {
 	struct slab *slab;
 	struct proxy *proxy;
 	struct channel_net *channels;
+	struct stat_book *stat;
 	uint64_t linger_ns;
 	unsigned lookups; /* of names, at a time */
 };

@@ -29,6 +29,7 @@ static void connected(struct sock *s)
 {
 	s->state = SOCK_CONNECTED;
 	stream_connected(&s->st, s->ch);
+	stat_tell(s, true);
 	stream_is_connected(&s->st);
 	stream_event(&s->st, CHANNEL_IN | CHANNEL_OUT);
 }
@@ -41,6 +42,7 @@ static void end_connect(struct sock *s, int rc)
 		return;
 	}
 	s->state = SOCK_NEW;
+	stat_tell_state(s);
 	stream_not_connected(&s->st, -rc);
 }
 
@@ -98,6 +100,7 @@ int sock_listen(struct sock *s, int backlog)
 	s->state = SOCK_LISTENING;
 	s->acceptable = true;
 	list_add_tail(&sock_thread_of(s)->ready, &s->link);
+	stat_tell(s, true);
 	return 0;
 }
 
@@ -127,6 +130,7 @@ int sock_connect(struct sock *s, const struct sockaddr *a, socklen_t n, bool pat
 	}
 	if (rc == -EINPROGRESS) {
 		s->state = SOCK_CONNECTING;
+		stat_tell_state(s);
 		stream_connecting(&s->st);
 	} else if (!rc) {
 		connected(s);
@@ -154,6 +158,7 @@ void sock_close(struct sock *s, uint64_t claimed)
 
 	list_del(&s->link);
 	s->state = SOCK_CLOSED;
+	stat_tell_state(s);
 	sock_drop_in_hand(s);
 	if (was == SOCK_LISTENING)
 		sock_drop_unclaimed(s, claimed);

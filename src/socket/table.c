@@ -28,6 +28,7 @@ static void slot_free(struct sock_thread *t, uint32_t slot)
 
 static void give_slot(struct sock *s)
 {
+	stat_tell_gone(s);
 	atomic_store_explicit(&s->fd, 0, memory_order_relaxed);
 	s->lingers = LINGER_NONE;
 	atomic_fetch_sub(&s->all->open, 1);
@@ -94,6 +95,7 @@ struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch)
 
 void sock_publish(struct sock *s)
 {
+	stat_tell(s, s->state == SOCK_CONNECTED);
 	atomic_store_explicit(&s->fd, sock_fd(s), memory_order_release);
 }
 

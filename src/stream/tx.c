@@ -65,6 +65,9 @@ void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus 
 		__atomic_store_n(&bus->line.cell[i], 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&bus->txw, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&bus->head, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&bus->tx_tail, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&bus->waits[GNET_WAIT_RX], 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&bus->waits[GNET_WAIT_TX], 0, __ATOMIC_RELAXED);
 }
 
 void stream_set_dgram(struct stream *s, unsigned addr_room, uint64_t most)
@@ -132,6 +135,14 @@ static bool fits(struct stream *s, uint64_t n)
 	return false;
 }
 
+static void handed_over(struct stream *s, uint64_t n)
+{
+	s->tx_tail += n;
+	__atomic_store_n(&s->bus->tx_tail, s->tx_tail, __ATOMIC_RELAXED);
+	count_unsent(s);
+	stream_run(s);
+}
+
 void stream_send(struct stream *s, const uint8_t *data, unsigned n)
 {
 	uint64_t size = tx_size(s), off = s->tx_tail & (size - 1),
@@ -148,9 +159,7 @@ void stream_send(struct stream *s, const uint8_t *data, unsigned n)
 	}
 	memcpy(tx_buf(s) + off, data, first);
 	memcpy(tx_buf(s), data + first, n - first);
-	s->tx_tail += n;
-	count_unsent(s);
-	stream_run(s);
+	handed_over(s, n);
 }
 
 void stream_tail(struct stream *s, uint64_t tail48)
@@ -159,9 +168,7 @@ void stream_tail(struct stream *s, uint64_t tail48)
 
 	if (!s->ch || s->tx_seg < 0 || s->shut_wr || s->closing || !fits(s, n))
 		return;
-	s->tx_tail += n;
-	count_unsent(s);
-	stream_run(s);
+	handed_over(s, n);
 }
 
 /* Half of the segments stay with who has sent most recently; the others are lent call by call, so that idle sockets never hold all. */

@@ -27,6 +27,7 @@ import cases_programs  # noqa: E402,F401
 import cases_rdma  # noqa: E402,F401
 import cases_perf  # noqa: E402,F401
 import cases_dgram  # noqa: E402,F401
+import cases_stat  # noqa: E402,F401
 
 
 def options():

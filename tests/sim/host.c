@@ -1115,6 +1115,13 @@ void host_report(void)
 	}
 }
 
+static void *h_map_fd(const char *name, size_t size, int *fd)
+{
+	(void)name;
+	*fd = -1;
+	return sim_map(size);
+}
+
 void host_begin(const struct host_params *p)
 {
 	host = *p;
@@ -1122,6 +1129,7 @@ void host_begin(const struct host_params *p)
 		.alloc = sim_alloc,
 		.free = sim_free,
 		.map = sim_map,
+		.map_fd = h_map_fd,
 		.unmap = sim_unmap,
 		.socket = h_socket,
 		.bind = h_bind,

@@ -15,7 +15,7 @@ import tempfile
 import unittest
 
 ROOT, COMMAND = sys.argv[1], sys.argv[2:]
-NAMES = ("echo", "cat", "perf", "doctor", "info")
+NAMES = ("echo", "cat", "perf", "stat", "doctor", "info")
 STATES = {"ok", "missing", "limited", "not built"}
 
 
@@ -77,6 +77,8 @@ class Command(unittest.TestCase):
         self.usage_error("echo", "tcp://127.0.0.1:1", "--blocks", "many", word="many")
         self.usage_error("echo", "udp://127.0.0.1:1", word="perf")
         self.usage_error("perf", word="URL")
+        self.usage_error("stat", "none", word="none")
+        self.usage_error("stat", "0", word="1 to")
         self.usage_error("perf", "stream_lat", "tcp://127.0.0.1:0", word="port 0")
         self.usage_error("perf", "stream_lat", "udp://127.0.0.1:1", word="tcp://")
         self.usage_error("perf", "stream_lat", "rdma://127.0.0.1:1", "--device", "host", word="RDMA")

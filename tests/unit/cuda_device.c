@@ -57,6 +57,13 @@ static void *fake_map(size_t size)
 	return p;
 }
 
+static void *fake_map_fd(const char *name, size_t size, int *fd)
+{
+	(void)name;
+	*fd = -1;
+	return fake_map(size);
+}
+
 static void fake_unmap(void *p, size_t size)
 {
 	os.maps--;
@@ -79,6 +86,7 @@ static int setup(void **state)
 	sys.alloc = fake_alloc;
 	sys.free = fake_free;
 	sys.map = fake_map;
+	sys.map_fd = fake_map_fd;
 	sys.unmap = fake_unmap;
 	return cuda_stub_use(&stub, STUB) ? 0 : -1;
 }

@@ -12,12 +12,14 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include <gpunet/gpunet.h>
+#include <gpunet/stat.h>
 
 #include "base/sys.h"
 
@@ -57,6 +59,19 @@ static void counted_free(void *p)
 static void *counted_map(size_t size)
 {
 	void *p = fails() ? NULL : sys_real.map(size);
+
+	if (p)
+		atomic_fetch_add(&mappings, 1);
+	return p;
+}
+
+static int no_stat;
+
+static void *counted_map_fd(const char *name, size_t size, int *fd)
+{
+	/* Without its page a network opens all the same. */
+	int fail = strcmp(name, GPUNET_STAT_NAME) == 0 ? no_stat : fails();
+	void *p = fail ? NULL : sys_real.map_fd(name, size, fd);
 
 	if (p)
 		atomic_fetch_add(&mappings, 1);
@@ -186,17 +201,33 @@ static void all_later_calls_fail(void **state)
 	each_call_fails(1);
 }
 
+static void opens_without_a_stat_page(void **state)
+{
+	int fds = entries("/proc/self/fd");
+	gpunet_t *g;
+
+	(void)state;
+	no_stat = 1;
+	assert_int_equal(open_with(0, 0, &g), 0);
+	no_stat = 0;
+	assert_int_equal(gpunet_close(g, 10000), 0);
+	assert_int_equal(atomic_load(&mappings), 0);
+	assert_int_equal(entries("/proc/self/fd"), fds);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_call_fails),
 		cmocka_unit_test(all_later_calls_fail),
+		cmocka_unit_test(opens_without_a_stat_page),
 	};
 	gpunet_t *g = NULL;
 
 	sys.alloc = counted_alloc;
 	sys.free = counted_free;
 	sys.map = counted_map;
+	sys.map_fd = counted_map_fd;
 	sys.unmap = counted_unmap;
 	sys.epoll_create = failing_epoll_create;
 	sys.epoll_ctl = failing_epoll_ctl;

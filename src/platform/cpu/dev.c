@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The CPU device's place in the table of devices: open, close, memory. */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -143,21 +144,23 @@ static int info(struct platform_dev *d, struct platform_info *out)
 
 /* ---- memory --------------------------------------------------------------------------------------------------------- */
 
-static int mem_alloc(size_t size, struct platform_mem *out)
+static int mem_alloc(size_t size, bool host, struct platform_mem *out)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	size_t mapped = (size + page - 1) & ~(page - 1);
+	int fd = -1;
 	void *p;
 
 	if (!size || mapped < size)
 		return log_error(-EINVAL, "CPU device: cannot allocate %zu bytes", size);
-	p = sys.map(mapped);
+	p = host ? sys.map_fd(PLATFORM_MAP_NAME, mapped, &fd) : sys.map(mapped);
 	if (!p)
 		return log_error(-ENOMEM, "CPU device: no memory for %zu bytes", size);
 	out->host = p;
 	out->dev = p;
 	out->size = size;
 	out->mapped = mapped;
+	out->fd = fd;
 	return 0;
 }
 
@@ -165,12 +168,14 @@ static void mem_free(struct platform_mem *m)
 {
 	if (m->dev)
 		sys.unmap(m->dev, m->mapped);
+	if (m->dev && m->fd >= 0)
+		sys.close(m->fd);
 	memset(m, 0, sizeof(*m));
 }
 
 static int host_alloc(struct platform_dev *d, size_t size, struct platform_mem *out)
 {
-	return mem_alloc(size, out);
+	return mem_alloc(size, true, out);
 }
 
 static void host_free(struct platform_dev *d, struct platform_mem *m)
@@ -180,7 +185,7 @@ static void host_free(struct platform_dev *d, struct platform_mem *m)
 
 static int dev_alloc(struct platform_dev *d, size_t size, struct platform_mem *out)
 {
-	int err = mem_alloc(size, out);
+	int err = mem_alloc(size, false, out);
 
 	/* Kernels' memory, as on a GPU, so that code which would fail there fails here. */
 	if (!err)

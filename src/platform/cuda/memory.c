@@ -121,7 +121,7 @@ int cuda_host_alloc(struct platform_dev *dev, size_t size, struct platform_mem *
 	char bytes[32];
 	bool unmap;
 	void *p;
-	int err;
+	int err, fd;
 
 	if (!size || mapped < size)
 		return log_error(-EINVAL, "cuda:%d: cannot allocate %zu bytes of host memory",
@@ -131,7 +131,7 @@ int cuda_host_alloc(struct platform_dev *dev, size_t size, struct platform_mem *
 		out->size = size;
 		return 0;
 	}
-	p = sys.map(mapped);
+	p = sys.map_fd(PLATFORM_MAP_NAME, mapped, &fd);
 	if (!p) {
 		print_bytes(bytes, sizeof(bytes), mapped);
 		return log_error(
@@ -144,10 +144,12 @@ int cuda_host_alloc(struct platform_dev *dev, size_t size, struct platform_mem *
 	if (err) {
 		if (unmap)
 			sys.unmap(p, mapped);
+		if (fd >= 0)
+			sys.close(fd);
 		return err;
 	}
 	*out = (struct platform_mem){
-		.host = p, .dev = (void *)(uintptr_t)gpu, .size = size, .mapped = mapped
+		.host = p, .dev = (void *)(uintptr_t)gpu, .size = size, .mapped = mapped, .fd = fd
 	};
 	return 0;
 }
@@ -162,6 +164,8 @@ static void host_free(const struct cuda_dev *d, struct platform_mem *m)
 	}
 	if (unmap)
 		sys.unmap(m->host, m->mapped);
+	if (m->fd >= 0)
+		sys.close(m->fd);
 }
 
 static void dev_free(const struct cuda_dev *d, struct platform_mem *m)

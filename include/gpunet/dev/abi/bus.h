@@ -146,12 +146,24 @@ struct gnet_line {
 struct gnet_sock_bus {
 	struct gnet_line line; /* proxy writes */
 	uint64_t txw;          /* proxy writes */
-	uint64_t pad0[7];
+	uint64_t
+		tx_tail; /* proxy writes, for diagnosis: position up to which kernels have handed bytes over */
+	uint64_t pad0[6];
 	uint64_t
 		head; /* kernel writes: receive position consumed, or connections claimed; the proxy
 				  resets it before it gives the descriptor out */
-	uint64_t pad1[7];
+	/* Kernels write, for diagnosis: GNET_WAIT of the call that holds this side and has waited long. */
+	uint64_t waits[2]; /* GNET_WAIT_RX, GNET_WAIT_TX */
+	uint64_t pad1[5];
 };
+
+/* 0: none, or block + 1 in the lower half and the position's lower half: the wait is over when the position is another one,
+ * so that its end costs no store. */
+#define GNET_WAIT_RX 0
+#define GNET_WAIT_TX 1
+#define GNET_WAIT(block, pos) ((uint64_t)(uint32_t)(pos) << 32 | ((uint32_t)(block) + 1u))
+#define GNET_WAIT_BLOCK(w) ((uint32_t)(w)-1u)
+#define GNET_WAIT_POS(w) ((uint32_t)((w) >> 32))
 
 /*
  * ---- datagrams: records in the same rings ---------------------------------------------------------------------------

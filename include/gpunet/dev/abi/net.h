@@ -10,7 +10,7 @@
 
 #define GNET_MAGIC 0x74656e67u /* "gnet" */
 /* Changes whenever a layout or a rule of dev/abi/ changes. */
-#define GNET_ABI_VERSION 3u
+#define GNET_ABI_VERSION 4u
 
 /*
  * A socket as kernels see it. Three words say who uses it, each with the generation in its upper half, so that one

@@ -37,6 +37,12 @@
 /* Turns of a wait on a GPU without and with a short sleep; after both the sleep is long. A turn costs about a bus load. */
 #define GNET__SPIN_BUSY 256u
 #define GNET__SPIN_SHORT 4096u
+/* The turn, counted from 1, from which on a wait is told of. The first one of the CPU device lasts until an event. */
+#ifdef __CUDACC__
+#define GNET__SPIN_LONG GNET__SPIN_BUSY
+#else
+#define GNET__SPIN_LONG 1u
+#endif
 
 /*
  * One turn of a wait whose condition was found false: 0, or the reason to give up. The caller looks at its condition again

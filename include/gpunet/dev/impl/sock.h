@@ -36,6 +36,7 @@ struct gnet__wait {
 	int dontwait;
 	int dgram; /* the call is for a socket of datagrams */
 	int some;  /* the call has moved bytes: an error is left for the next one */
+	int told;  /* stat sees this wait */
 };
 
 GNET_DEV void gnet__wait_begin(struct gnet__wait *w, uint64_t *limit, int flags)
@@ -46,6 +47,7 @@ GNET_DEV void gnet__wait_begin(struct gnet__wait *w, uint64_t *limit, int flags)
 	w->dontwait = flags & GNET_MSG_DONTWAIT;
 	w->dgram = 0;
 	w->some = 0;
+	w->told = 0;
 }
 
 /* The call has moved some bytes and may wait for more. */
@@ -53,6 +55,7 @@ GNET_DEV void gnet__wait_on(struct gnet__wait *w)
 {
 	w->turn = 0;
 	w->some = 1;
+	w->told = 0;
 }
 
 /* gnet__spin for a wait that the socket's limit ends: it counts from the call's first turn. */
@@ -178,6 +181,24 @@ GNET_DEV int gnet__side_spin(gnet_t *net, uint64_t *side, struct gnet__wait *w)
 	if (gnet_dev_load(side) & GNET_L_CLOSING)
 		return -GNET__EBADF;
 	return gnet__limited_spin(net, w);
+}
+
+/* gnet__side_spin for a wait at `pos` that `gpunet stat` is to see once it is a long one. `side`: GNET_WAIT_RX or _TX. */
+GNET_DEV int gnet__told_spin(gnet_t *net, int fd, struct gnet_sock *sk, int side, uint64_t pos,
+			     struct gnet__wait *w)
+{
+	uint64_t *word = &net->bus[GNET_FD_SLOT(fd)].waits[side];
+	uint64_t block = blockIdx.x + gridDim.x * (blockIdx.y + (uint64_t)gridDim.y * blockIdx.z);
+	int rc;
+
+	if (!w->told && w->turn + 1 >= GNET__SPIN_LONG) {
+		w->told = 1;
+		gnet_sys_store(word, GNET_WAIT(block, pos));
+	}
+	rc = gnet__side_spin(net, side == GNET_WAIT_RX ? &sk->rx : &sk->tx, w);
+	if (rc && w->told)
+		gnet_sys_store(word, 0);
+	return rc;
 }
 
 /* Enters a socket without a side, as a user. */

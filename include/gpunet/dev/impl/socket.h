@@ -169,7 +169,7 @@ GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, st
 		}
 		if (w->dontwait)
 			return -GNET__EAGAIN;
-		rc = gnet__side_spin(net, &sk->rx, w);
+		rc = gnet__told_spin(net, fd, sk, GNET_WAIT_RX, p, w);
 		if (rc)
 			return rc;
 	}

@@ -190,7 +190,7 @@ GNET_DEV uint32_t gnet__recv_idle(gnet_t *net, int fd, struct gnet__scratch *s, 
 	else if (s->wait.dontwait)
 		s->rc = -GNET__EAGAIN;
 	else {
-		s->rc = gnet__side_spin(net, &sk->rx, &s->wait);
+		s->rc = gnet__told_spin(net, fd, sk, GNET_WAIT_RX, s->head, &s->wait);
 		return !s->rc;
 	}
 	return 0;
@@ -511,7 +511,7 @@ GNET_DEV int64_t gnet__send_wait(gnet_t *net, int fd, struct gnet_sock *sk, stru
 			return -GNET__EAGAIN;
 		if (gnet_dev_load(&sk->tx) & (GNET_L_SHUT_WR | GNET_L_FAILED))
 			return -GNET__EPIPE;
-		rc = gnet__side_spin(net, &sk->tx, w);
+		rc = gnet__told_spin(net, fd, sk, GNET_WAIT_TX, t->tail, w);
 		if (rc)
 			return rc;
 	}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a process with networks shows of its sockets to other processes of its user: `gpunet stat` reads it.
+ *
+ * Each network has a page, a memory file named GPUNET_STAT_NAME among the process's descriptors (/proc/PID/fd): the header below and
+ * a record a socket. It ends with the process, so nothing is left to clean up, and who may read it is who may look into
+ * /proc/PID/fd. A reader maps it and changes nothing. Positions and waits are in the memory that kernels and the proxy
+ * share (struct gnet_sock_bus of <gpunet/dev/abi/bus.h>), which is the descriptor `bus_fd` of the same process.
+ *
+ * Words of 8 bytes are written whole, by one thread at a time. A record's names belong together while `seq` is even and the same
+ * before and after they are read.
+ */
+#ifndef GPUNET_STAT_H
+#define GPUNET_STAT_H
+
+#include <stdint.h>
+
+#define GPUNET_STAT_NAME "gpunet-stat"
+#define GPUNET_STAT_BUS_NAME "gpunet-bus"
+#define GPUNET_STAT_MAGIC UINT64_C(0x3154415354455047) /* "GPETSTA1" */
+#define GPUNET_STAT_NAME_MAX 112
+
+enum gpunet_stat_state {
+	GPUNET_STAT_FREE, /* no socket */
+	GPUNET_STAT_NEW,
+	GPUNET_STAT_CONNECTING,
+	GPUNET_STAT_CONNECTED,
+	GPUNET_STAT_LISTENING,
+	GPUNET_STAT_DATAGRAMS,
+	GPUNET_STAT_CLOSED /* by the kernel; bytes may still be on their way */
+};
+
+struct gpunet_stat_page {
+	uint64_t magic; /* 0: the network is being opened, or closed */
+	uint32_t size;  /* of this struct: the records come behind it */
+	uint32_t record_size;
+	uint32_t sockets; /* records */
+	uint32_t threads; /* proxy threads; socket i belongs to thread i % threads */
+	int32_t pid;
+	int32_t bus_fd;    /* -1: not to be had */
+	uint64_t bus_at;   /* where struct gnet_sock_bus of socket 0 lies in that file */
+	uint32_t abi;      /* GNET_ABI_VERSION */
+	uint32_t seg_log2; /* a ring has 2^seg_log2 bytes */
+	char device[32];   /* "cpu", "cuda:0" */
+};
+
+struct gpunet_stat_socket {
+	uint64_t seq;
+	uint64_t fd;                  /* 0: none */
+	uint64_t state;               /* enum gpunet_stat_state */
+	uint64_t accepted;            /* a listener's connections so far */
+	char transport[8];            /* "tcp", "unix", "udp", "rdma" */
+	uint32_t local_len, peer_len; /* 0: none */
+	uint8_t local[GPUNET_STAT_NAME_MAX];
+	uint8_t peer[GPUNET_STAT_NAME_MAX];
+};
+
+#endif

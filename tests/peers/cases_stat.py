@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""gpunet stat: what it says of a server's sockets against what its clients know."""
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import time
+
+from peerlib import (TCP_UNIX, Process, Server, case, check, each, limits, need_root, recv_exact, switches)
+
+MAGIC, STREAM_BW, STREAM_LAT = 0x46724567, 0, 1
+
+
+def hello(test, size, count, reverse=False):
+    """What begins a connection to gpunet perf (tools/perf.h)."""
+    return struct.pack("<IIIIQQ32x", MAGIC, 1, test, reverse, size, count)
+
+
+def server(env, url, blocks):
+    return Server(env, url, argv=env.command("perf", url, "--device", env.device, "--blocks", blocks))
+
+
+def stat(env, pid):
+    """The one network of a process."""
+    got = subprocess.run(env.command("stat", pid, "--json"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         check=False, timeout=env.seconds(20))
+    check(got.returncode == 0, f"exit {got.returncode}")
+    nets = [json.loads(line) for line in got.stdout.splitlines()]
+    check(len(nets) == 1 and nets[0]["pid"] == pid and nets[0]["complete"], f"{nets}")
+    return nets[0]
+
+
+def until(env, pid, want, what):
+    """Looks until `want(sockets)` holds."""
+    end = time.monotonic() + env.seconds(10)
+    while True:
+        sockets = stat(env, pid)["sockets"]
+        if want(sockets):
+            return sockets
+        check(time.monotonic() < end, f"{what}: {sockets}")
+        time.sleep(0.05)
+
+
+def connected(sockets):
+    return [s for s in sockets if s["state"] == "connected"]
+
+
+@each(TCP_UNIX, limit=40)
+def stat_bytes(env, kind):
+    """State, names, bytes and accepted connections are those of the client; a closed one is gone."""
+    s = server(env, env.url(kind), 2)
+    net = stat(env, s.pid)
+    check(net["device"] == env.device and len(net["sockets"]) == 1, f"{net}")
+    listener = net["sockets"][0]
+    check(listener["state"] == "listening" and listener["local"] == s.url and listener["accepted"] == 0,
+          f"{listener}")
+    with s.connect() as c:
+        c.sendall(hello(STREAM_LAT, 1000, 1))
+        for _ in range(3):
+            c.sendall(bytes(1000))
+            recv_exact(c, 1000)
+        c.sendall(bytes(10))
+        one = connected(until(env, s.pid, lambda all: any(k["received"] == 64 + 3010 for k in all),
+                              "3,074 bytes received"))[0]
+        check(one["sent"] == 3000 and one["unsent"] == 0 and one["errors"] == 0, f"{one}")
+        check(one["transport"] == ("unix" if kind == "unix" else "tcp"), f"{one}")
+        if kind == "tcp":
+            host, port = c.getsockname()
+            check(one["peer"] == f"tcp://{host}:{port}" and one["local"] == s.url, f"{one}")
+    sockets = until(env, s.pid, lambda all: not connected(all), "the connection is gone")
+    check(len(sockets) == 1 and sockets[0]["accepted"] == 1, f"{sockets}")
+    s.stop()
+
+
+@each(TCP_UNIX, limit=40)
+def stat_waits(env, kind):
+    """Blocks that wait, by call: two in the accept and receive of one connection, then one in a send that nobody reads."""
+    s = server(env, env.url(kind), 2)
+    until(env, s.pid, lambda all: [w["call"] for w in all[0]["waits"]] == ["accept"], "a block waits in accept")
+    with s.connect() as c:
+        c.sendall(hello(STREAM_LAT, 1000, 1))
+        sockets = until(env, s.pid, lambda all: any(w["call"] == "recv" for k in connected(all) for w in k["waits"]),
+                        "a block waits in recv")
+        block = connected(sockets)[0]["waits"][0]["block"]
+        check(block in (0, 1), f"block {block}")
+        until(env, s.pid, lambda all: [w["block"] for w in all[0]["waits"]] == [1 - block],
+              "the other block waits in accept")
+        c.sendall(bytes(1000))
+        recv_exact(c, 1000)
+    with s.connect() as c:
+        c.sendall(hello(STREAM_BW, 1 << 20, 64, True))
+        sockets = until(env, s.pid, lambda all: any(w["call"] == "send" for k in connected(all) for w in k["waits"]),
+                        "a block waits in send")
+        one = connected(sockets)[0]
+        check(0 < one["unsent"] <= stat(env, s.pid)["ring_bytes"], f"{one}")
+        while c.recv(1 << 20):
+            pass
+        c.shutdown(socket.SHUT_RDWR)
+    until(env, s.pid, lambda all: not connected(all), "the connection is gone")
+    s.stop()
+
+
+@case("stat_datagrams", limit=40)
+def stat_datagrams(env):
+    s = Server(env, "udp", argv=env.command("perf", "udp://127.0.0.1:0", "--device", env.device))
+    one = stat(env, s.pid)["sockets"]
+    check([(k["state"], k["local"]) for k in one] == [("datagrams", s.url)], f"{one}")
+    s.stop()
+
+
+@case("stat_is_not_felt", limit=40, device="cpu")
+def stat_is_not_felt(env):
+    """Looking wakes nobody up."""
+    s = env.echo(env.url("tcp"), blocks=4)
+    with s.connect() as c:
+        c.sendall(b"x")
+        recv_exact(c, 1)
+        time.sleep(env.seconds(1))
+        before, start = switches(s.pid), time.monotonic()
+        time.sleep(2)
+        rate = (switches(s.pid) - before) / (time.monotonic() - start)  # of the tool that looks for signals, say
+        before, start = switches(s.pid), time.monotonic()
+        for _ in range(20):
+            stat(env, s.pid)
+        most = 10 + 1.5 * rate * (time.monotonic() - start)
+        check(switches(s.pid) - before <= most, f"{switches(s.pid) - before} wake-ups, {most:.0f} allowed")
+
+
+@case("stat_after_a_kill", limit=40)
+def stat_after_a_kill(env):
+    """A killed process leaves nothing that is shown."""
+    s = server(env, env.url("tcp"), 1)
+    stat(env, s.pid)
+    s.kill()
+    got = subprocess.run(env.command("stat", "--json"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True,
+                         timeout=env.seconds(20))
+    check(all(json.loads(line)["pid"] != s.pid for line in got.stdout.splitlines()), "a dead process is shown")
+    p = Process(env, env.command("stat", s.pid), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    p.expect(1)
+    check(str(s.pid) in p.err(), p.err())
+
+
+@case("stat_of_others", limit=40)
+def stat_of_others(env):
+    """Another user's process is not shown, and asked for by number it is an error."""
+    need_root()
+    s = server(env, env.url("tcp"), 1)
+    p = Process(env, env.command("stat", s.pid), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                preexec_fn=limits(uid=65534))
+    code = p.wait(10, "it did not end")
+    check(code == 1 and "another user" in p.err() or code == 126, f"exit {code}, stderr: {p.err()!r}")
+    s.stop()
+
+
+@case("stat_watch", limit=40)
+def stat_watch(env):
+    """--watch shows again and again, and ends with a signal; text has a row a socket."""
+    s = server(env, env.url("tcp"), 1)
+    p = Process(env, env.command("stat", s.pid, "--watch"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    seen = b""
+    while seen.count(b"listening") < 2:
+        part = os.read(p.p.stdout.fileno(), 65536)
+        check(part, f"it ended: {p.err()!r}")
+        seen += part
+    check(s.url.encode() in seen and f"process {s.pid}".encode() in seen, f"{seen!r}")
+    p.p.send_signal(signal.SIGTERM)
+    p.expect(0)
+    s.stop()

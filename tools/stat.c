@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gpunet stat: the sockets of running processes, read from the pages that they show (<gpunet/stat.h>). */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <gpunet/dev/abi/net.h>
+#include <gpunet/stat.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tool.h"
+
+/* One network of one process. */
+struct view {
+	int pid;
+	const struct gpunet_stat_page *page;
+	const uint8_t *bus; /* NULL: not to be had */
+	size_t page_size, bus_size;
+};
+
+/* A socket, copied at one moment. */
+struct row {
+	struct gpunet_stat_socket s;
+	uint64_t received, unread, sent, unsent, errors;
+	unsigned err;            /* the last errno */
+	long rx_block, tx_block; /* blocks that wait, -1: none */
+};
+
+static void help(void)
+{
+	puts("usage: gpunet stat [PID] [--json] [--watch]\n"
+	     "\n"
+	     "The sockets of kernels, of one process or of all of this user, as ss shows those of\n"
+	     "programs: state, bytes that wait in the rings, bytes so far, errors, names, and the blocks\n"
+	     "that wait in a call. Reading has no effect on the process.\n"
+	     "\n"
+	     "  --json   a line of JSON a network\n"
+	     "  --watch  again every second, until SIGINT or SIGTERM\n"
+	     "\n"
+	     "Exit code: 0 done, 1 the process has no network or cannot be looked into, 2 usage.");
+}
+
+/* ---- finding ------------------------------------------------------------------------------------- */
+
+/* Whether descriptor `fd` of a process is the memory file of that name. */
+static bool is_named(int pid, int fd, const char *name)
+{
+	char path[64], to[128], want[64];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
+	snprintf(want, sizeof(want), "/memfd:%s", name);
+	n = readlink(path, to, sizeof(to) - 1);
+	if (n <= 0)
+		return false;
+	to[n] = 0;
+	return strncmp(to, want, strlen(want)) == 0 && strchr(" ", to[strlen(want)]);
+}
+
+static const void *map_fd_of(int pid, int fd, size_t *size)
+{
+	char path[64];
+	struct stat st;
+	const void *p = MAP_FAILED;
+	int own;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
+	own = open(path, O_RDONLY | O_CLOEXEC);
+	if (own < 0)
+		return NULL;
+	if (fstat(own, &st) == 0 && st.st_size > 0) {
+		*size = (size_t)st.st_size;
+		p = mmap(NULL, *size, PROT_READ, MAP_SHARED, own, 0);
+	}
+	close(own);
+	return p == MAP_FAILED ? NULL : p;
+}
+
+/* A process in a container knows itself by another number. */
+static bool same_process(int pid, int told)
+{
+	char path[64], line[256];
+	bool same = pid == told;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	f = same ? NULL : fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f)) {
+		const char *last = strrchr(line, '\t');
+
+		if (strncmp(line, "NSpid:", 6) == 0 && last)
+			same = atoi(last) == told;
+	}
+	if (f)
+		fclose(f);
+	return same;
+}
+
+static void close_view(struct view *v)
+{
+	if (v->page)
+		munmap((void *)(uintptr_t)v->page, v->page_size);
+	if (v->bus)
+		munmap((void *)(uintptr_t)v->bus, v->bus_size);
+}
+
+/* What is in the page was written by another process: nothing of it is trusted further than the page reaches. */
+static bool sane(const struct view *v)
+{
+	const struct gpunet_stat_page *p = v->page;
+
+	return v->page_size >= sizeof(*p) &&
+	       __atomic_load_n(&p->magic, __ATOMIC_ACQUIRE) == GPUNET_STAT_MAGIC &&
+	       p->size >= sizeof(*p) && p->record_size >= sizeof(struct gpunet_stat_socket) &&
+	       p->size % 8 == 0 && p->record_size % 8 == 0 &&
+	       (v->page_size - p->size) / p->record_size >= p->sockets;
+}
+
+static bool open_view(struct view *v, int pid, int fd)
+{
+	const struct gpunet_stat_page *p;
+
+	memset(v, 0, sizeof(*v));
+	v->pid = pid;
+	if (!is_named(pid, fd, GPUNET_STAT_NAME))
+		return false;
+	v->page = map_fd_of(pid, fd, &v->page_size);
+	p = v->page;
+	/* A forked child has a copy of the descriptor, and no part in the network. */
+	if (!p || !sane(v) || !same_process(pid, p->pid)) {
+		close_view(v);
+		return false;
+	}
+	if (p->bus_fd >= 0 && p->abi == GNET_ABI_VERSION &&
+	    is_named(pid, p->bus_fd, GPUNET_STAT_BUS_NAME))
+		v->bus = map_fd_of(pid, p->bus_fd, &v->bus_size);
+	if (v->bus && (p->bus_at > v->bus_size ||
+		       (v->bus_size - p->bus_at) / sizeof(struct gnet_sock_bus) < p->sockets)) {
+		munmap((void *)(uintptr_t)v->bus, v->bus_size);
+		v->bus = NULL;
+	}
+	return true;
+}
+
+/* ---- reading --------------------------------------------------------------------------------------- */
+
+static uint64_t load(const uint64_t *p)
+{
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+/* A copy of the record whose names belong together: false if there is no socket. */
+static bool copy_record(const struct gpunet_stat_socket *r, struct gpunet_stat_socket *out)
+{
+	uint64_t words[sizeof(*r) / 8], seq;
+	unsigned tries, i;
+
+	for (tries = 0; tries < 1000; tries++) {
+		seq = load(&r->seq);
+		for (i = 0; i < sizeof(*r) / 8; i++)
+			words[i] = load((const uint64_t *)(const void *)r + i);
+		if (!(seq & 1) && load(&r->seq) == seq)
+			break;
+	}
+	memcpy(out, words, sizeof(*out));
+	if (out->local_len > GPUNET_STAT_NAME_MAX || out->peer_len > GPUNET_STAT_NAME_MAX)
+		return false;
+	return out->fd != 0;
+}
+
+static void read_bus(const struct gnet_sock_bus *b, struct row *r)
+{
+	bool listens = r->s.state == GPUNET_STAT_LISTENING;
+	uint64_t head = load(&b->head), cell0 = load(&b->line.cell[0]), txw = load(&b->txw);
+	uint64_t tail = load(&b->tx_tail), rx = load(&b->waits[GNET_WAIT_RX]);
+	uint64_t tx = load(&b->waits[GNET_WAIT_TX]);
+	uint64_t unread = ((cell0 >> GNET_LINE_TAIL_SHIFT) - head) & GNET_LINE_TAIL_MASK;
+
+	r->unread = listens ? r->s.accepted - head : unread;
+	/* The two words are not of one moment. */
+	if (r->unread >> 40)
+		r->unread = 0;
+	r->received = listens ? 0 : head + r->unread;
+	r->unsent = (tail - txw) & GNET_TXW_POS_MASK;
+	if (r->unsent >> 40)
+		r->unsent = 0;
+	r->sent = tail - r->unsent;
+	r->err = (unsigned)(txw >> GNET_TXW_ERR_SHIFT & 0xff);
+	r->errors = txw >> GNET_TXW_ERRS_SHIFT;
+	if (rx && GNET_WAIT_POS(rx) == (uint32_t)head && !r->unread)
+		r->rx_block = (long)GNET_WAIT_BLOCK(rx);
+	if (tx && GNET_WAIT_POS(tx) == (uint32_t)tail && r->unsent)
+		r->tx_block = (long)GNET_WAIT_BLOCK(tx);
+}
+
+static bool read_row(const struct view *v, uint32_t slot, struct row *r)
+{
+	const struct gpunet_stat_page *p = v->page;
+	const uint8_t *at = (const uint8_t *)p + p->size + (size_t)slot * p->record_size;
+
+	memset(r, 0, sizeof(*r));
+	r->rx_block = r->tx_block = -1;
+	if (!copy_record((const void *)at, &r->s))
+		return false;
+	if (v->bus)
+		read_bus((const void *)(v->bus + p->bus_at + slot * sizeof(struct gnet_sock_bus)),
+			 r);
+	return true;
+}
+
+static const char *state_name(uint64_t state)
+{
+	static const char *const names[] = {
+		[GPUNET_STAT_FREE] = "free",
+		[GPUNET_STAT_NEW] = "new",
+		[GPUNET_STAT_CONNECTING] = "connecting",
+		[GPUNET_STAT_CONNECTED] = "connected",
+		[GPUNET_STAT_LISTENING] = "listening",
+		[GPUNET_STAT_DATAGRAMS] = "datagrams",
+		[GPUNET_STAT_CLOSED] = "closed",
+	};
+
+	return state < sizeof(names) / sizeof(names[0]) ? names[state] : "unknown";
+}
+
+/* "" for a socket without a name on that side. */
+static void name_text(const struct gpunet_stat_socket *s, bool peer, char *out)
+{
+	struct tool_addr a = { .len = peer ? s->peer_len : s->local_len };
+	struct url u;
+
+	memcpy(&a.addr, peer ? s->peer : s->local,
+	       a.len < GPUNET_STAT_NAME_MAX ? a.len : GPUNET_STAT_NAME_MAX);
+	*out = 0;
+	if (!a.len || url_of_addr(&u, &a) != 0)
+		return;
+	u.dgram = s->state == GPUNET_STAT_DATAGRAMS;
+	u.rdma = strncmp(s->transport, "rdma", sizeof(s->transport)) == 0;
+	url_format(&u, out);
+}
+
+/* ---- printing --------------------------------------------------------------------------------------- */
+
+static void print_row(const struct row *r)
+{
+	char local[URL_TEXT_MAX], peer[URL_TEXT_MAX], waits[64] = "";
+
+	name_text(&r->s, false, local);
+	name_text(&r->s, true, peer);
+	if (r->rx_block >= 0)
+		snprintf(waits, sizeof(waits), " %s:%ld",
+			 r->s.state == GPUNET_STAT_LISTENING ? "accept" : "recv", r->rx_block);
+	if (r->tx_block >= 0)
+		snprintf(waits + strlen(waits), sizeof(waits) - strlen(waits), " send:%ld",
+			 r->tx_block);
+	printf("%-10s %-8llu %8llu %8llu %12llu %12llu %4llu  %-28s %-28s%s%s",
+	       state_name(r->s.state), (unsigned long long)GNET_FD_SLOT((int)r->s.fd),
+	       (unsigned long long)r->unread, (unsigned long long)r->unsent,
+	       (unsigned long long)r->received, (unsigned long long)r->sent,
+	       (unsigned long long)r->errors, *local ? local : "-", *peer ? peer : "-",
+	       *waits ? " waits" : "", waits);
+	if (r->err)
+		printf(" last error: %s", strerror((int)r->err));
+	putchar('\n');
+}
+
+static void print_text(const struct view *v)
+{
+	struct row r;
+	uint32_t i;
+
+	printf("process %d, device %s, %u proxy threads, rings of %llu KiB\n", v->pid,
+	       v->page->device, v->page->threads,
+	       (unsigned long long)(UINT64_C(1) << v->page->seg_log2) >> 10);
+	if (!v->bus)
+		puts("(bytes and waits are not to be had: another version, or no memory file)");
+	printf("%-10s %-8s %8s %8s %12s %12s %4s  %-28s %-28s\n", "state", "slot", "recv-q",
+	       "send-q", "received", "sent", "errs", "local", "peer");
+	for (i = 0; i < v->page->sockets; i++) {
+		if (read_row(v, i, &r))
+			print_row(&r);
+	}
+}
+
+static void json_wait(bool *first, const char *call, long block)
+{
+	if (block < 0)
+		return;
+	printf("%s{\"call\":\"%s\",\"block\":%ld}", *first ? "" : ",", call, block);
+	*first = false;
+}
+
+static void json_row(const struct row *r)
+{
+	char text[URL_TEXT_MAX];
+	bool first = true;
+
+	printf("{\"fd\":%llu", (unsigned long long)r->s.fd);
+	json_member(false, "state", state_name(r->s.state));
+	snprintf(text, sizeof(text), "%.8s", r->s.transport);
+	json_member(false, "transport", text);
+	name_text(&r->s, false, text);
+	json_member(false, "local", text);
+	name_text(&r->s, true, text);
+	json_member(false, "peer", text);
+	printf(",\"received\":%llu,\"unread\":%llu,\"sent\":%llu,\"unsent\":%llu,\"accepted\":%llu,"
+	       "\"errors\":%llu,\"last_error\":%u,\"waits\":[",
+	       (unsigned long long)r->received, (unsigned long long)r->unread,
+	       (unsigned long long)r->sent, (unsigned long long)r->unsent,
+	       (unsigned long long)r->s.accepted, (unsigned long long)r->errors, r->err);
+	json_wait(&first, r->s.state == GPUNET_STAT_LISTENING ? "accept" : "recv", r->rx_block);
+	json_wait(&first, "send", r->tx_block);
+	fputs("]}", stdout);
+}
+
+static void print_json(const struct view *v)
+{
+	bool first = true;
+	struct row r;
+	uint32_t i;
+
+	printf("{\"pid\":%d", v->pid);
+	json_member(false, "device", v->page->device);
+	printf(",\"proxy_threads\":%u,\"ring_bytes\":%llu,\"complete\":%s,\"sockets\":[",
+	       v->page->threads, (unsigned long long)(UINT64_C(1) << v->page->seg_log2),
+	       v->bus ? "true" : "false");
+	for (i = 0; i < v->page->sockets; i++) {
+		if (!read_row(v, i, &r))
+			continue;
+		if (!first)
+			putchar(',');
+		json_row(&r);
+		first = false;
+	}
+	puts("]}");
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------- */
+
+/* The networks of one process: how many, or a negative errno. */
+static int show_process(int pid, bool json)
+{
+	struct dirent *e;
+	char path[64];
+	int found = 0;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	d = opendir(path);
+	if (!d)
+		return -errno;
+	while ((e = readdir(d))) {
+		struct view v;
+
+		if (!isdigit((unsigned char)e->d_name[0]) || !open_view(&v, pid, atoi(e->d_name)))
+			continue;
+		if (json)
+			print_json(&v);
+		else
+			print_text(&v);
+		close_view(&v);
+		found++;
+	}
+	closedir(d);
+	return found;
+}
+
+static int show_all(bool json)
+{
+	DIR *d = opendir("/proc");
+	struct dirent *e;
+	int found = 0;
+
+	while (d && (e = readdir(d))) {
+		int pid = atoi(e->d_name), n = pid > 0 ? show_process(pid, json) : 0;
+
+		found += n > 0 ? n : 0;
+	}
+	if (d)
+		closedir(d);
+	return found;
+}
+
+static int show(int pid, bool json)
+{
+	int n = pid ? show_process(pid, json) : show_all(json);
+
+	fflush(stdout);
+	if (n == -ENOENT)
+		return tool_fail("there is no process %d", pid);
+	if (n == -EACCES || n == -EPERM)
+		return tool_fail("process %d cannot be looked into: it is another user's; root can",
+				 pid);
+	if (n < 0)
+		return tool_fail("cannot look into process %d: %s", pid, strerror(-n));
+	if (n == 0 && pid)
+		return tool_fail("process %d has no network open", pid);
+	if (n == 0 && !json)
+		puts("no process of this user has a network open");
+	return TOOL_DONE;
+}
+
+static int watch(int pid, bool json)
+{
+	struct pollfd p = { .events = POLLIN };
+	int rc = stop_hold();
+
+	if (rc == 0)
+		rc = stop_arm(NULL);
+	if (rc < 0)
+		return tool_fail("cannot prepare for signals: %s", strerror(-rc));
+	p.fd = stop_fd();
+	do {
+		if (!json && isatty(STDOUT_FILENO))
+			fputs("\033[H\033[2J", stdout);
+		rc = show(pid, json);
+		if (rc == TOOL_DONE && poll(&p, 1, 1000) < 0 && errno != EINTR)
+			return tool_fail("cannot wait: %s", strerror(errno));
+	} while (rc == TOOL_DONE && !stop_asked());
+	return rc;
+}
+
+int cmd_stat(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "json", no_argument, NULL, 'j' },
+		{ "watch", no_argument, NULL, 'w' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	bool json = false, again = false;
+	unsigned pid = 0;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+		switch (c) {
+		case 'j':
+			json = true;
+			break;
+		case 'w':
+			again = true;
+			break;
+		case 'h':
+			help();
+			return TOOL_DONE;
+		default:
+			tool_try_help();
+			return TOOL_USAGE;
+		}
+	}
+	if (argc - optind > 1)
+		return tool_usage("%s: one process at most", argv[optind + 1]);
+	if (optind < argc && !tool_number("process", argv[optind], 1, 999999999, &pid))
+		return TOOL_USAGE;
+	return again ? watch((int)pid, json) : show((int)pid, json);
+}

@@ -65,11 +65,16 @@ struct gpunet_options {
 	uint64_t cpu_seed;
 	/* GPUNET_SENTINEL_US: GPU: how often sleeping threads' queues are looked at [1000] */
 	unsigned sentinel_us;
+	/*
+	 * GPUNET_VERBS: who serves rdma:// sockets: "auto", "ibverbs" (hardware, rdma_rxe), "rnic" (software in this
+	 * process) ["auto": ibverbs if a port is active]
+	 */
+	const char *verbs;
 };
 
-#define GPUNET_OPTIONS_INIT                                                       \
-	{                                                                         \
-		sizeof(struct gpunet_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define GPUNET_OPTIONS_INIT                                                          \
+	{                                                                            \
+		sizeof(struct gpunet_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
 	}
 
 /*

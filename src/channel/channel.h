@@ -84,6 +84,7 @@ struct channel {
 
 struct channel_net_params {
 	struct proxy *proxy;
+	const char *verbs;  /* the provider of RDMA: option `verbs` */
 	uint64_t linger_ns; /* how long a closed channel may go on saying goodbye */
 	/* The memory of all data rings, and how to get a segment of it: a number, or -ENOBUFS. From any thread. */
 	uint8_t *slab;

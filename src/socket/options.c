@@ -135,7 +135,7 @@ static int complete_one(struct gpunet_options *o, const struct option *t)
 
 int options_complete(struct gpunet_options *out, const struct gpunet_options *opt)
 {
-	const char *device = getenv("GPUNET_DEVICE");
+	const char *device = getenv("GPUNET_DEVICE"), *verbs = getenv("GPUNET_VERBS");
 	unsigned i;
 	int rc;
 
@@ -155,6 +155,8 @@ int options_complete(struct gpunet_options *out, const struct gpunet_options *op
 	out->size = sizeof(*out);
 	if (!out->device)
 		out->device = device && *device ? device : "auto";
+	if (!out->verbs)
+		out->verbs = verbs && *verbs ? verbs : "auto";
 	for (i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
 		rc = complete_one(out, &table[i]);
 		if (rc)

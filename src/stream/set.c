@@ -134,7 +134,6 @@ unsigned stream_set_step(struct stream_set *set, uint64_t now, uint64_t *next)
 {
 	struct list todo;
 	unsigned n = wake_waiters(set);
-	bool gone;
 
 	ask_hot(set, now);
 	run_later(set, now);
@@ -144,10 +143,8 @@ unsigned stream_set_step(struct stream_set *set, uint64_t now, uint64_t *next)
 		struct stream *s = list_entry(todo.next, struct stream, run_link);
 
 		list_del(&s->run_link);
-		/* What kernels say goes out before anybody is asked for more. */
-		n += stream_tx_step(s, &gone);
-		if (!gone)
-			n += stream_rx_step(s);
+		n += stream_rx_step(s);
+		n += stream_tx_step(s); /* the stream may be gone now */
 	}
 	end_lingering(set, now, next);
 	if (!list_empty(&set->later) && set->later_at < *next)

@@ -405,7 +405,7 @@ static int thread_ready(struct rdc_thread *t)
 
 static int open_provider(struct rdc_net *n)
 {
-	int rc = verbs_open(&n->use, NULL);
+	int rc = verbs_open(&n->use, n->p.verbs);
 	unsigned i;
 
 	if (rc) {

@@ -197,3 +197,33 @@ def rdma_dead_host(env):
     check("ended 1" in out and re.search("timed out|Connection", out), out)
     env.note(out.strip().splitlines()[0][:160])
     kernel.kill()
+
+
+@case(60)
+def rdma_example_rsocket(env):
+    """The example of a CPU program over librdmacm's rsockets."""
+    _, url = echo(env, env.m1, "rdma://10.0.2.1:7471")
+    with Packets(env, 4):
+        out = env.m2.run("example-rsocket 10.0.2.1 7471 'hello kernel'", 30)
+    check(out == "hello kernel\n", out)
+
+
+@case(120)
+def rdma_packets(env):
+    """Packets a message between two kernels, beside stock rstream's: as many, or one in ten more."""
+    for size, count, rounds in (64, 1, 200), (65536, 30, 2):
+        taken = []
+        for ours in False, True:
+            before = env.m2.counters()["sent_pkts"]
+            if ours:
+                server = peer(env, env.m1, "rstream-server", "10.0.2.1", 7471, size, count, rounds)
+                client = peer(env, env.m2, "rstream-client", "10.0.2.1", 7471, size, count, rounds)
+            else:
+                server = env.m1.start(f"rstream -S {size} -C {count} -I {rounds}")
+                env.m1.run("sleep 1")
+                client = env.m2.start(f"rstream -S {size} -C {count} -I {rounds} -s 10.0.2.1")
+            client.expect(0, 50)
+            server.expect(0, 20)
+            taken.append((env.m2.counters()["sent_pkts"] - before) / (count * rounds))
+        env.note(f"{size} B: {taken[1]:.2f} packets a message and its answer, rstream {taken[0]:.2f}")
+        check(taken[1] <= 1.1 * taken[0], f"{size} B: {taken[1]:.2f} packets a message, rstream {taken[0]:.2f}")

@@ -109,6 +109,7 @@ def rnic_refused(env):
     stock = env.m1.start(f"rping -c -a {HERE} -C 1 -p 7176")
     code = stock.wait(30)
     check(code != 0 and "REJECTED" in stock.text(), f"exit {code}: {stock.text()}")
+    mine.kill()  # an address has one owner
     ours = env.here(program(env, "rnic_cm"), "rping-client", "10.0.2.1", "-p", 7177)
     code = ours.wait(30)
     check(code == 1 and "reason 8" in ours.text(), f"exit {code}: {ours.text()}")
@@ -124,6 +125,7 @@ def rnic_rsockets(env):
     server.until(r"^listening on (\S+)", 40)
     with Packets(env, 1000, machines=[env.m1]):
         env.m1.run(f"gpunet cat rdma://{HERE}:7471 --device cpu </tmp/in | cmp - /tmp/in", 60)
+    server.kill()
     _, url = echo(env, env.m1, "rdma://10.0.2.1:7471")
     with Packets(env, 500, machines=[env.m1]):
         mine = env.here(env.gpunet, "cat", url, "--device", "cpu", data=data, env=RNIC)

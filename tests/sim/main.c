@@ -71,6 +71,8 @@ static gpunet_t *any_net(const struct world *w)
 	o.segment_bytes = 16384;
 	/* Few segments, so that they have to be shared. */
 	o.slab_bytes = sim_chance(400) && !w->n_dgrams ? 65536 : 1 << 20;
+	sim_gpu_like = sim_chance(150);
+	o.sentinel_us = sim_between(10, 1000);
 	o.queue_entries = 64;
 	o.calls = 64;
 	o.linger_ms = 10000;
@@ -125,6 +127,8 @@ static uint64_t run_seed(const struct sim_options *o)
 		sim_fail("gpunet_close: %s", strerror(-rc));
 	if (w->abort_after)
 		world_host_end(w);
+	if (w->misuse)
+		misuse_end(w->misuse);
 	world_check(w);
 	if (host_open_files())
 		sim_fail("%u of the host's descriptors are still open", host_open_files());

@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "base/sys.h"
+#include "host.h"
 #include "sim.h"
 
 #define SOCKETS 5
@@ -37,6 +39,11 @@ struct misuse {
 	struct msock s[SOCKETS];
 	unsigned names;
 	int over; /* all waits have ended */
+	/* Clients on the host of the first listener. */
+	unsigned storm, clients; /* thread, how many it makes */
+	struct sockaddr_storage at;
+	uint32_t at_len;
+	bool stormed;
 };
 
 static int first(void)
@@ -178,7 +185,12 @@ static void do_accept(struct misuse *m, struct msock *s)
 	bool waits = may_wait(s);
 	int64_t rc = gaccept4(m->w->net, s->fd, NULL, NULL, waits ? 0 : GNET_MSG_DONTWAIT);
 
-	if (s->state == LISTENS)
+	if (s->state == LISTENS && m->stormed && rc >= 0) {
+		rc = gclose(m->w->net, (int)rc);
+		expect_one(m, s, "gclose of a client", rc, 0);
+	} else if (s->state == LISTENS && m->stormed) {
+		expect(m, s, "gaccept4", rc, -EAGAIN, -ETIMEDOUT);
+	} else if (s->state == LISTENS)
 		expect_timeout(m, s, "gaccept4", rc, start, !waits);
 	else
 		expect_one(m, s, "gaccept4", rc, unless(s, LISTENS, -EINVAL));
@@ -310,7 +322,7 @@ static void do_poll(struct misuse *m, struct msock *s)
 			else if (s->state == CONNECTED)
 				must = GNET_POLLOUT;
 			may = must;
-			if (s->refused)
+			if (s->refused || (m->stormed && s->state == LISTENS))
 				may |= GNET_POLLIN;
 			if (s->state == CONNECTED && (s->pending || s->end || s->lost))
 				may |= GNET_POLLIN;
@@ -410,7 +422,7 @@ static void do_pair(struct misuse *m, struct msock *s)
 		if (m->s[i].state == GONE)
 			n = &m->s[i];
 	}
-	if (shared(l->state != LISTENS || !c || !n))
+	if (shared(l->state != LISTENS || !c || !n || m->stormed))
 		return;
 	c = &m->s[shared(c - m->s)];
 	n = &m->s[shared(n - m->s)];
@@ -440,12 +452,58 @@ static void do_pair(struct misuse *m, struct msock *s)
 
 /* ---- all of them ---------------------------------------------------------------------------------------------------------- */
 
+/* More clients than a listener's ring takes, and it may be closed at any time. */
+static void *storm(void *arg)
+{
+	struct misuse *m = arg;
+	int fd[30], rc = 0;
+	unsigned n, i;
+	char c;
+
+	for (n = 0; n < m->clients && !rc; n++) {
+		fd[n] = sys.socket(m->w->domain, SOCK_STREAM, 0);
+		rc = host_connect(fd[n], (struct sockaddr *)&m->at, m->at_len);
+	}
+	for (i = 0; i < n; i++) {
+		while (host_recv(fd[i], &c, 1) > 0) {
+		}
+		sys.close(fd[i]);
+	}
+	return NULL;
+}
+
+static void begin_storm(struct misuse *m)
+{
+	uint32_t len = sizeof(m->at);
+
+	if (shared(m->s[0].state != LISTENS) ||
+	    ggetsockname(m->w->net, m->s[0].fd, &m->at, &len) < 0)
+		return;
+	if (first()) {
+		m->at_len = len;
+		m->stormed = true;
+		m->clients = sim_between(1, 30);
+		m->storm = sim_spawn("storm", storm, m);
+	}
+	__syncthreads();
+}
+
+void misuse_end(struct misuse *m)
+{
+	if (m->storm)
+		sim_join(m->storm);
+}
+
 /* So that there is something to begin with. */
 static void prepare(struct misuse *m)
 {
 	do_socket(m, &m->s[0]);
 	do_bind(m, &m->s[0]);
 	do_listen(m, &m->s[0]);
+	if (shared(first() && sim_chance(250))) {
+		begin_storm(m);
+		return;
+	}
 	do_socket(m, &m->s[1]);
 	do_pair(m, &m->s[0]);
 }
@@ -470,6 +528,8 @@ void misuse_run(struct world *w, struct misuse *m)
 		/* What is open is of more interest. */
 		if (shared(s->state == GONE && sim_chance(700)))
 			do_socket(m, s);
+		if (shared(m->stormed && sim_chance(400)))
+			do_accept(m, &m->s[0]);
 		s = &m->s[shared(sim_below(SOCKETS))];
 		calls[shared(sim_below(sizeof(calls) / sizeof(calls[0])))](m, s);
 	}

@@ -10,5 +10,7 @@ struct misuse;
 size_t misuse_size(void);
 /* By a whole block. */
 void misuse_run(struct world *w, struct misuse *m);
+/* The network is closed: its clients on the host end. */
+void misuse_end(struct misuse *m);
 
 #endif

@@ -131,8 +131,15 @@ sim_mutant_of(42 include/gpunet/dev/impl/socket.h
 	"		if (!gnet__in_use(sk)) {"
 	"		if (@M@ || !gnet__in_use(sk)) {")
 
+# ---- not a fault, but a device like a GPU: its kernels cannot wake a proxy thread (sim_gpu_like)
+
+sim_mutant_of(0 src/platform/cpu/dev.c
+	"__atomic_store_n(&dev->kick, kick, __ATOMIC_RELEASE);\n	return 1;"
+	"__atomic_store_n(&dev->kick, sim_gpu_like ? NULL : kick, __ATOMIC_RELEASE);\n	return !sim_gpu_like;")
+list(REMOVE_ITEM sim_mutants 0)
+
 foreach(file IN LISTS sim_mutated)
 	string(MAKE_C_IDENTIFIER ${file} name)
 	file(CONFIGURE OUTPUT ${sim_copy}/${file} @ONLY
-		CONTENT "extern int sim_mutant;\n#line 1 \"${file}\"\n@sim_text_${name}@")
+		CONTENT "extern int sim_mutant, sim_gpu_like;\n#line 1 \"${file}\"\n@sim_text_${name}@")
 endforeach()

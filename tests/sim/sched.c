@@ -54,7 +54,7 @@ static struct {
 } sim;
 
 bool sim_on;
-int sim_mutant;
+int sim_mutant, sim_gpu_like;
 void (*sim_report)(void);
 
 /* ---- chance ---------------------------------------------------------------------------------------------------------- */

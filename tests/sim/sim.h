@@ -28,8 +28,9 @@ struct sim_options {
 	uint64_t max_ns;    /* the same by the virtual clock */
 };
 
-extern bool sim_on;    /* between sim_begin and the end of the process */
-extern int sim_mutant; /* which planted fault is in force; 0: none */
+extern bool sim_on;      /* between sim_begin and the end of the process */
+extern int sim_mutant;   /* which planted fault is in force; 0: none */
+extern int sim_gpu_like; /* kernels cannot wake proxy threads */
 
 /* The caller becomes thread 0. */
 void sim_begin(const struct sim_options *o);

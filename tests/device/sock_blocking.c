@@ -72,10 +72,14 @@ int main(void)
 		CHECK_EQ(gpunet_sync(s.g, 1), -ETIMEDOUT);
 		CHECK_EQ(gpunet_drain(s.g, 5000 * TEST_SLOW), 0);
 	}
-	CHECK_EQ(gpunet_doctor(seen, &checks), 0);
-	CHECK(checks > 0);
+	/* On a GPU the driver holds the context meanwhile, so that asking what the GPU can do would wait for the kernel. */
+	if (!TEST_ON_GPU)
+		CHECK_EQ(gpunet_doctor(seen, &checks), 0);
 	gpunet_abort(s.g);
 	pthread_join(t, NULL);
+	if (TEST_ON_GPU)
+		CHECK_EQ(gpunet_doctor(seen, &checks), 0);
+	CHECK(checks > 0);
 	test_sync(s.g, s.a.report, 1);
 	test_close(s.g);
 	test_teardown(&s.a);

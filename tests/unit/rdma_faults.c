@@ -198,9 +198,25 @@ static void completions_fail(void)
 	}
 }
 
+/*
+ * A close that ends with a completion which is found while the peer's disconnect is looked at. What else lies in that queue
+ * comes late as well, so kernels may get errors; each comes to its end, and everything is given back.
+ */
+static void goodbyes_meet(void)
+{
+	unsigned i;
+
+	for (i = 0; i < 5; i++) {
+		stub_install();
+		stub_late();
+		run(1);
+	}
+}
+
 int main(void)
 {
 	test_begin(100);
+	goodbyes_meet();
 	each_call_fails();
 	completions_fail();
 	queues_break();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "verbs_stub.h"
+#include "wire/rsocket.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -44,6 +45,8 @@ struct verbs_cq {
 	unsigned size, head, count;
 	int armed;
 	int qps;
+	int late;       /* what lies in it is not shown until another disconnect */
+	unsigned parts; /* is taken */
 };
 
 struct posted {
@@ -107,6 +110,8 @@ static struct {
 	int status_op;
 	uint32_t status;
 	int frozen;
+	int late;
+	unsigned parts; /* DISCONNECTED events that were taken */
 	int objects;
 	unsigned rnr, posted, post_calls, max_inline;
 } st;
@@ -362,6 +367,7 @@ static int s_event_next(struct verbs_events *e, struct verbs_event *out)
 		q = list_entry(e->queue.next, struct queued_event, link);
 		list_del(&q->link);
 		*out = q->e;
+		st.parts += q->e.type == VERBS_EVENT_DISCONNECTED;
 		free(q);
 	} else if (read(e->fd, &n, sizeof(n)) < 0) {
 		n = 0;
@@ -464,7 +470,9 @@ static int s_poll(struct verbs_cq *cq, struct verbs_wc *wc, int n)
 		pthread_mutex_unlock(&lock);
 		return rc;
 	}
-	for (i = 0; i < n && cq->count; i++) {
+	if (cq->late && cq->parts != st.parts)
+		cq->late = 0;
+	for (i = 0; i < n && cq->count && !cq->late; i++) {
 		wc[i] = cq->wc[cq->head];
 		cq->head = (cq->head + 1) % cq->size;
 		cq->count--;
@@ -542,6 +550,10 @@ static void complete_send(struct verbs_qp *qp, const struct posted *p, uint32_t 
 
 	if (status)
 		wc.opcode = wc.byte_len = wc.imm = 0x5a5a5a5a; /* nothing to lean on */
+	if (st.late && p->wr.imm == wire_rsock_imm(WIRE_RSOCK_OP_CTRL, WIRE_RSOCK_DISCONNECT)) {
+		qp->send_cq->late = 1;
+		qp->send_cq->parts = st.parts;
+	}
 	complete(qp->send_cq, &wc);
 }
 
@@ -640,6 +652,13 @@ static void run_all(void)
 
 	for (l = qps.next; l != &qps; l = l->next)
 		run(list_entry(l, struct verbs_qp, link));
+}
+
+void stub_late(void)
+{
+	pthread_mutex_lock(&lock);
+	st.late = 1;
+	pthread_mutex_unlock(&lock);
 }
 
 void stub_freeze(void)

@@ -26,6 +26,8 @@ void stub_status(int op, uint32_t status);
 /* From now on nothing that is posted arrives or completes; stub_thaw(status): what is posted completes with `status`, 0: arrives. */
 void stub_freeze(void);
 void stub_thaw(uint32_t status);
+/* That a goodbye was acknowledged is found in the completion queue only when the id's DISCONNECTED has been taken. */
+void stub_late(void);
 /* Objects that are alive: 0 when all was given back. */
 int stub_objects(void);
 /* Receiver-not-ready stops, work requests posted and calls that posted some so far. */

@@ -173,3 +173,21 @@ def rnic_perftest_server(env):
             check(f"messages {rounds}," in text, text)
         if kind == "atomic":
             check(f"added {rounds};" in text, f"not {rounds} were added: {text}")
+
+
+@case(150)
+def rnic_between_machines(env):
+    """Ours in both machines, without RDMA in their kernels; beside it what rxe gives in the same boot."""
+    stock = "ib_write_bw -x 1 -F -s 65536 -n 1000"
+    server = env.m1.start(stock)
+    await_listener(env.m1, 18515)
+    row = figure(env.m2.run(f"{stock} 10.0.2.1", 70), r"^ *(\d+ +\d+ +[0-9.].*)$").split()
+    server.expect(0)
+    for machine in env.machines:
+        env.on_clean(machine, "insmod /modules/rdma_rxe; rdma link add rxe0 type rxe netdev eth0")
+        machine.run("rdma link delete rxe0; rmmod rdma_rxe")
+    server = env.m1.start("rnic_perftest write 10.0.2.1 -n 1000")
+    server.until("listening")
+    text = env.m2.run("rnic_perftest write 10.0.2.2 10.0.2.1 -n 1000", 70)
+    server.expect(0)
+    env.note(f"64 KiB WRITE: ours {figure(text, r'([0-9.]+) MiB/s')} MiB/s, rxe {row[3]} MB/s; {text.partition('; ')[2].strip()}")

@@ -67,7 +67,7 @@ class Running:
             part = b""
         self.data += part
         if self.copy_to:
-            self.copy_to.write(part)
+            self.copy_to.write(re.sub(rb"\0\d+\n$", b"", part))
             self.copy_to.flush()
         return bool(part)
 

@@ -175,7 +175,7 @@ def rnic_perftest_server(env):
             check(f"added {rounds};" in text, f"not {rounds} were added: {text}")
 
 
-@case(150)
+@case(150, long=True)
 def rnic_between_machines(env):
     """Ours in both machines, without RDMA in their kernels; beside it what rxe gives in the same boot."""
     stock = "ib_write_bw -x 1 -F -s 65536 -n 1000"

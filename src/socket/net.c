@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/sys.h"
@@ -131,6 +132,14 @@ static void *shared_dev(const struct gpunet *g, size_t off)
 	return (char *)g->shared.dev + off;
 }
 
+/* Kernels of an earlier network may have left this one's number in shared memory: time, process and address make it another. */
+static uint64_t new_id(const struct gpunet *g)
+{
+	uint64_t v = sys.now_ns() ^ (uint64_t)getpid() << 40 ^ (uint64_t)(uintptr_t)g << 20;
+
+	return v ? v : 1;
+}
+
 /* Writes the handle that kernels get. */
 static int write_handle(struct gpunet *g)
 {
@@ -154,6 +163,7 @@ static int write_handle(struct gpunet *g)
 		.call_map = g->calls.dev,
 		.call_tag = (uint64_t *)g->calls.dev + g->opt.calls / 64,
 		.cpu_dev = g->dev,
+		.id = new_id(g),
 	};
 
 	return g->platform->dev_write(g->dev, &g->net_mem, 0, &n, sizeof(n));

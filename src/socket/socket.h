@@ -108,7 +108,7 @@ void sockets_fini(struct sockets *all);
 
 /* Has every thread close its sockets; those with unsent bytes linger. Returns at once. */
 void sockets_close_all(struct sockets *all);
-/* Bytes that kernels handed over and the transports have not taken, or closed sockets still there? */
+/* Bytes that kernels handed over and the transports have not taken, or closed sockets still there, or ordered to close? */
 bool sockets_unsent(struct sockets *all);
 
 /* ---- table.c ---- */

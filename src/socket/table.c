@@ -151,7 +151,7 @@ static struct sock *take_order(struct sock_thread *t, int *fd)
 		s->ordered = false;
 		*fd = s->order_fd;
 	} else {
-		atomic_store_explicit(&t->ordered, false, memory_order_relaxed);
+		atomic_store_explicit(&t->ordered, false, memory_order_release);
 	}
 	pthread_mutex_unlock(&t->lock);
 	return s;
@@ -377,7 +377,9 @@ bool sockets_unsent(struct sockets *all)
 	unsigned i;
 
 	for (i = 0; i < all->threads; i++) {
-		if (atomic_load(&all->t[i].set.unsent))
+		/* The order first: when it is carried out, what is unsent has been counted. */
+		if (atomic_load_explicit(&all->t[i].ordered, memory_order_acquire) ||
+		    atomic_load(&all->t[i].set.unsent))
 			return true;
 	}
 	return channel_net_lingers(all->p.channels);

@@ -14,9 +14,9 @@ void stream_later(struct stream *s);
 void stream_heat(struct stream *s);
 void stream_cool(struct stream *s);
 
-/* One bounded receive and one send; how much was done. After tx_step the stream may be gone. */
+/* One bounded receive and one send; how much was done. *gone: there is no stream any more. */
 unsigned stream_rx_step(struct stream *s);
-unsigned stream_tx_step(struct stream *s);
+unsigned stream_tx_step(struct stream *s, bool *gone);
 
 /* The same for a channel that moves the rings' bytes itself. */
 unsigned stream_ring_rx(struct stream *s);

@@ -134,6 +134,7 @@ unsigned stream_set_step(struct stream_set *set, uint64_t now, uint64_t *next)
 {
 	struct list todo;
 	unsigned n = wake_waiters(set);
+	bool gone;
 
 	ask_hot(set, now);
 	run_later(set, now);
@@ -143,8 +144,10 @@ unsigned stream_set_step(struct stream_set *set, uint64_t now, uint64_t *next)
 		struct stream *s = list_entry(todo.next, struct stream, run_link);
 
 		list_del(&s->run_link);
-		n += stream_rx_step(s);
-		n += stream_tx_step(s); /* the stream may be gone now */
+		/* What kernels say goes out before anybody is asked for more. */
+		n += stream_tx_step(s, &gone);
+		if (!gone)
+			n += stream_rx_step(s);
 	}
 	end_lingering(set, now, next);
 	if (!list_empty(&set->later) && set->later_at < *next)

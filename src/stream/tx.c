@@ -291,10 +291,11 @@ static void shut_wr(struct stream *s)
 		log_line(LOG_DEBUG, "shutdown of a sent-out stream: %s", strerror(-rc));
 }
 
-unsigned stream_tx_step(struct stream *s)
+unsigned stream_tx_step(struct stream *s, bool *gone)
 {
 	unsigned n = 0;
 
+	*gone = false;
 	if (!s->ch)
 		return 0;
 	if (s->rings)
@@ -303,7 +304,8 @@ unsigned stream_tx_step(struct stream *s)
 		n = s->dgram ? send_datagrams(s) : send_some(s);
 	if (s->shut_wr && !s->tx_dead && s->tx_head == s->tx_tail)
 		shut_wr(s);
-	if (s->closing && (s->tx_dead || s->tx_head == s->tx_tail))
+	*gone = s->closing && (s->tx_dead || s->tx_head == s->tx_tail);
+	if (*gone)
 		stream_abort(s);
 	else
 		count_unsent(s);

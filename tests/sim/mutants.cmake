@@ -110,8 +110,8 @@ sim_mutant_of(33 src/stream/tx.c
 	"uint64_t v = ((@M@ ? s->tx_tail : s->tx_head) & GNET_TXW_POS_MASK) |")
 # All threads have copied before the head moves.
 sim_mutant_of(34 include/gpunet/dev/impl/stream.h
-	"			gnet__recv_move(sc, net, s, (uint8_t *)buf + got, (uint64_t)rc);\n		gnet__sync(sc);"
-	"			gnet__recv_move(sc, net, s, (uint8_t *)buf + got, (uint64_t)rc);\n		if (!@M@)\n			gnet__sync(sc);")
+	"			gnet__recv_remember(net, fd, s, (uint64_t)rc);\n		gnet__sync(sc);"
+	"			gnet__recv_remember(net, fd, s, (uint64_t)rc);\n		if (!@M@)\n			gnet__sync(sc);")
 # S3: all threads have stored before the tail is told.
 sim_mutant_of(35 include/gpunet/dev/impl/stream.h
 	"gnet__ring_write(sc, net, s->seg, s->at, src, (uint64_t)rc);\n		gnet__sync(sc);"

@@ -19,7 +19,10 @@
  *   gnet_dev_load, _load_acquire, _store, _store_release as above.
  *   gnet_dev_add, _or, _and, _cas   acquire and release: before and after stay before and after.
  *   gnet_dev_cas_acquire            takes a lock: what its last holder wrote is visible.
- *   gnet_dev_clear_release          clears bits and returns nothing: gives a lock back, after all that its holder did.
+ *   gnet_dev_cas_relaxed            takes a lock from a holder who was this very scope: there is nothing to be seen.
+ *   gnet_dev_add_relaxed            gives a lock back whose word says itself what its holder did.
+ *   gnet_dev_clear_release, gnet_dev_add_release
+ *                                   clears bits, or adds, and returns nothing: gives a lock back, after all that its holder did.
  *   gnet_dev_ticket                 fetch-and-add that orders nothing: only the number counts.
  *   On a GPU the difference is half a microsecond each: a release waits for earlier stores, an acquire empties the L1.
  *
@@ -38,7 +41,10 @@ GNET_DEV uint64_t gnet_sys_load(const uint64_t *p)
 {
 	uint64_t v;
 
-	asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+	asm volatile("ld.relaxed.sys.global.u64 %0, [%1];"
+		     : "=l"(v)
+		     : "l"(__cvta_generic_to_global(p))
+		     : "memory");
 	return v;
 }
 
@@ -46,25 +52,37 @@ GNET_DEV uint64_t gnet_sys_load_acquire(const uint64_t *p)
 {
 	uint64_t v;
 
-	asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+	asm volatile("ld.acquire.sys.global.u64 %0, [%1];"
+		     : "=l"(v)
+		     : "l"(__cvta_generic_to_global(p))
+		     : "memory");
 	return v;
 }
 
 GNET_DEV void gnet_sys_store(uint64_t *p, uint64_t v)
 {
-	asm volatile("st.relaxed.sys.u64 [%0], %1;" : : "l"(p), "l"(v) : "memory");
+	asm volatile("st.relaxed.sys.global.u64 [%0], %1;"
+		     :
+		     : "l"(__cvta_generic_to_global(p)), "l"(v)
+		     : "memory");
 }
 
 GNET_DEV void gnet_sys_store_release(uint64_t *p, uint64_t v)
 {
-	asm volatile("st.release.sys.u64 [%0], %1;" : : "l"(p), "l"(v) : "memory");
+	asm volatile("st.release.sys.global.u64 [%0], %1;"
+		     :
+		     : "l"(__cvta_generic_to_global(p)), "l"(v)
+		     : "memory");
 }
 
 GNET_DEV uint64_t gnet_dev_load(const uint64_t *p)
 {
 	uint64_t v;
 
-	asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+	asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];"
+		     : "=l"(v)
+		     : "l"(__cvta_generic_to_global(p))
+		     : "memory");
 	return v;
 }
 
@@ -72,27 +90,36 @@ GNET_DEV uint64_t gnet_dev_load_acquire(const uint64_t *p)
 {
 	uint64_t v;
 
-	asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+	asm volatile("ld.acquire.gpu.global.u64 %0, [%1];"
+		     : "=l"(v)
+		     : "l"(__cvta_generic_to_global(p))
+		     : "memory");
 	return v;
 }
 
 GNET_DEV void gnet_dev_store(uint64_t *p, uint64_t v)
 {
-	asm volatile("st.relaxed.gpu.u64 [%0], %1;" : : "l"(p), "l"(v) : "memory");
+	asm volatile("st.relaxed.gpu.global.u64 [%0], %1;"
+		     :
+		     : "l"(__cvta_generic_to_global(p)), "l"(v)
+		     : "memory");
 }
 
 GNET_DEV void gnet_dev_store_release(uint64_t *p, uint64_t v)
 {
-	asm volatile("st.release.gpu.u64 [%0], %1;" : : "l"(p), "l"(v) : "memory");
+	asm volatile("st.release.gpu.global.u64 [%0], %1;"
+		     :
+		     : "l"(__cvta_generic_to_global(p)), "l"(v)
+		     : "memory");
 }
 
 GNET_DEV uint64_t gnet_dev_add(uint64_t *p, uint64_t v)
 {
 	uint64_t old;
 
-	asm volatile("atom.acq_rel.gpu.add.u64 %0, [%1], %2;"
+	asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;"
 		     : "=l"(old)
-		     : "l"(p), "l"(v)
+		     : "l"(__cvta_generic_to_global(p)), "l"(v)
 		     : "memory");
 	return old;
 }
@@ -101,9 +128,9 @@ GNET_DEV uint64_t gnet_dev_or(uint64_t *p, uint64_t v)
 {
 	uint64_t old;
 
-	asm volatile("atom.acq_rel.gpu.or.b64 %0, [%1], %2;"
+	asm volatile("atom.acq_rel.gpu.global.or.b64 %0, [%1], %2;"
 		     : "=l"(old)
-		     : "l"(p), "l"(v)
+		     : "l"(__cvta_generic_to_global(p)), "l"(v)
 		     : "memory");
 	return old;
 }
@@ -112,9 +139,9 @@ GNET_DEV uint64_t gnet_dev_and(uint64_t *p, uint64_t v)
 {
 	uint64_t old;
 
-	asm volatile("atom.acq_rel.gpu.and.b64 %0, [%1], %2;"
+	asm volatile("atom.acq_rel.gpu.global.and.b64 %0, [%1], %2;"
 		     : "=l"(old)
-		     : "l"(p), "l"(v)
+		     : "l"(__cvta_generic_to_global(p)), "l"(v)
 		     : "memory");
 	return old;
 }
@@ -124,9 +151,9 @@ GNET_DEV uint64_t gnet_dev_cas(uint64_t *p, uint64_t expected, uint64_t desired)
 {
 	uint64_t old;
 
-	asm volatile("atom.acq_rel.gpu.cas.b64 %0, [%1], %2, %3;"
+	asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"
 		     : "=l"(old)
-		     : "l"(p), "l"(expected), "l"(desired)
+		     : "l"(__cvta_generic_to_global(p)), "l"(expected), "l"(desired)
 		     : "memory");
 	return old;
 }
@@ -135,23 +162,62 @@ GNET_DEV uint64_t gnet_dev_cas_acquire(uint64_t *p, uint64_t expected, uint64_t 
 {
 	uint64_t old;
 
-	asm volatile("atom.acquire.gpu.cas.b64 %0, [%1], %2, %3;"
+	asm volatile("atom.acquire.gpu.global.cas.b64 %0, [%1], %2, %3;"
 		     : "=l"(old)
-		     : "l"(p), "l"(expected), "l"(desired)
+		     : "l"(__cvta_generic_to_global(p)), "l"(expected), "l"(desired)
 		     : "memory");
 	return old;
 }
 
+GNET_DEV uint64_t gnet_dev_cas_relaxed(uint64_t *p, uint64_t expected, uint64_t desired)
+{
+	uint64_t old;
+
+	asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+		     : "=l"(old)
+		     : "l"(__cvta_generic_to_global(p)), "l"(expected), "l"(desired)
+		     : "memory");
+	return old;
+}
+
+GNET_DEV void gnet_dev_add_release(uint64_t *p, uint64_t v)
+{
+	asm volatile("red.release.gpu.global.add.u64 [%0], %1;"
+		     :
+		     : "l"(__cvta_generic_to_global(p)), "l"(v)
+		     : "memory");
+}
+
+GNET_DEV void gnet_dev_add_relaxed(uint64_t *p, uint64_t v)
+{
+	asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;"
+		     :
+		     : "l"(__cvta_generic_to_global(p)), "l"(v)
+		     : "memory");
+}
+
 GNET_DEV void gnet_dev_clear_release(uint64_t *p, uint64_t bits)
 {
-	asm volatile("red.release.gpu.and.b64 [%0], %1;" : : "l"(p), "l"(~bits) : "memory");
+	asm volatile("red.release.gpu.global.and.b64 [%0], %1;"
+		     :
+		     : "l"(__cvta_generic_to_global(p)), "l"(~bits)
+		     : "memory");
+}
+
+/* Orders nothing: a word that never changes is brought near, after an acquire has emptied the L1. */
+GNET_DEV void gnet_dev_prefetch(const uint64_t *p)
+{
+	asm volatile("prefetch.global.L1 [%0];" : : "l"(__cvta_generic_to_global(p)));
 }
 
 GNET_DEV uint64_t gnet_dev_ticket(uint64_t *p)
 {
 	uint64_t old;
 
-	asm volatile("atom.relaxed.gpu.add.u64 %0, [%1], 1;" : "=l"(old) : "l"(p) : "memory");
+	asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], 1;"
+		     : "=l"(old)
+		     : "l"(__cvta_generic_to_global(p))
+		     : "memory");
 	return old;
 }
 
@@ -256,11 +322,39 @@ GNET_DEV uint64_t gnet_dev_cas_acquire(uint64_t *p, uint64_t expected, uint64_t 
 	return old;
 }
 
+GNET_DEV uint64_t gnet_dev_cas_relaxed(uint64_t *p, uint64_t expected, uint64_t desired)
+{
+	uint64_t old = expected;
+
+	gpunet_cpu_look(p);
+	__atomic_compare_exchange_n(p, &old, desired, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	return old;
+}
+
+GNET_DEV void gnet_dev_add_release(uint64_t *p, uint64_t v)
+{
+	gpunet_cpu_look(p);
+	__atomic_fetch_add(p, v, __ATOMIC_RELEASE);
+	gpunet_cpu_event_at(p);
+}
+
+GNET_DEV void gnet_dev_add_relaxed(uint64_t *p, uint64_t v)
+{
+	gpunet_cpu_look(p);
+	__atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+	gpunet_cpu_event_at(p);
+}
+
 GNET_DEV void gnet_dev_clear_release(uint64_t *p, uint64_t bits)
 {
 	gpunet_cpu_look(p);
 	__atomic_fetch_and(p, ~bits, __ATOMIC_RELEASE);
 	gpunet_cpu_event_at(p);
+}
+
+GNET_DEV void gnet_dev_prefetch(const uint64_t *p)
+{
+	(void)p;
 }
 
 GNET_DEV uint64_t gnet_dev_ticket(uint64_t *p)

@@ -27,12 +27,13 @@ struct gnet_sock {
 	uint64_t err_seen; /* number of the last error in txw that a call was told of */
 	uint64_t domain;   /* of a socket of datagrams */
 	/* Receive side, under GNET_L_HELD of rx. */
-	uint64_t rx;      /* generation 32 | GNET_L_HELD, _CLOSING, _CONNECTED, _LISTENING */
+	uint64_t
+		rx; /* rx_head 32 | GNET_L_HELD, _CLOSING, _CONNECTED, _LISTENING | generation 16 */
 	uint64_t rx_head; /* consumed: bytes, or connections of a listener */
 	uint64_t rx_tail; /* known to have arrived in the ring; no more than the truth */
 	uint64_t rx_seg;  /* segment in which the bytes up to rx_tail lie */
 	/* Send side, under GNET_L_HELD of tx. */
-	uint64_t tx;      /* generation 32 | GNET_L_HELD, _CLOSING, _CONNECTED, _SHUT_WR */
+	uint64_t tx; /* tx_tail 32 | GNET_L_HELD, _CLOSING, _CONNECTED, _SHUT_WR | generation 16 */
 	uint64_t tx_tail; /* handed to the proxy */
 	uint64_t tx_head; /* known to be free; no more than the truth */
 	uint64_t
@@ -61,6 +62,9 @@ struct gnet_sock {
 #define GNET_L_2014_NONBLOCK 0x1000000u /* a call that would wait is -EAGAIN */
 #define GNET_L_2014_END 0x2000000u      /* a call was told of the stream's end */
 #define GNET_L_GEN_SHIFT 32
+/* Of rx and tx: the generation; and the low half of the side's position, while no call holds it. */
+#define GNET_L_SIDE_GEN 0xffffu
+#define GNET_L_AT_SHIFT 32
 
 struct gnet_sq_dev {
 	uint64_t tail; /* next position to reserve */
@@ -90,6 +94,7 @@ struct gnet {
 	uint64_t *call_map;      /* [n_calls / 64] bit set: taken */
 	uint64_t *call_tag;      /* [n_calls] tag of the last use */
 	void *cpu_dev;           /* CPU device: whom to kick; NULL on a GPU */
+	uint64_t id;             /* another network never had this one */
 };
 
 typedef struct gnet gnet_t;

@@ -48,7 +48,7 @@ GNET_DEV int gnet__unlend_begin(gnet_t *net, int fd, const uint64_t *side, const
 	uint64_t w = gnet_dev_load_acquire(side);
 
 	*kind = GNET__LENT_NONE;
-	if (w >> GNET_L_GEN_SHIFT != GNET_FD_GEN(fd))
+	if ((w & GNET_L_SIDE_GEN) != GNET_FD_GEN(fd))
 		return -GNET__EBADF;
 	if (!(w & GNET_L_BORROWED))
 		return w & GNET_L_CLOSING ? -GNET__EBADF : -GNET__EINVAL;
@@ -65,7 +65,7 @@ GNET_DEV void gnet__unlend_end(gnet_t *net, int fd, struct gnet_sock *sk, uint64
 
 	if (kind == GNET__LENT_LIVE) {
 		gnet_dev_add(&sk->life, 0 - one);
-		gnet_dev_clear_release(side, GNET_L_HELD | GNET_L_BORROWED);
+		gnet__give(side, GNET_L_HELD | GNET_L_BORROWED);
 		gnet__leave(sk);
 		return;
 	}
@@ -86,7 +86,7 @@ GNET_DEV int64_t gnet__recv_borrow(struct gnet__scope sc, struct gnet__scratch *
 		gnet__recv_begin(net, fd, s,
 				 flags & (GNET_MSG_PEEK | GNET_MSG_WAITALL) ? -1 : flags);
 		if (s->sk && !most) {
-			gnet__give(&s->sk->rx);
+			gnet__give(&s->sk->rx, GNET_L_HELD);
 			s->sk = 0;
 			s->fail = -GNET__EINVAL;
 		}
@@ -113,7 +113,7 @@ GNET_DEV int64_t gnet__recv_borrow(struct gnet__scope sc, struct gnet__scratch *
 		gnet__lend(s->sk, &s->sk->rx, &s->sk->rx_lent,
 			   (uint64_t)rc | (s->cells ? GNET__LENT_CELLS : 0));
 	} else if (sc.tid == 0) {
-		gnet__give(&s->sk->rx);
+		gnet__give(&s->sk->rx, GNET_L_HELD);
 	}
 	gnet__sync(sc);
 	return rc;
@@ -137,6 +137,7 @@ GNET_DEV int64_t grecv_borrow_thread(gnet_t *net, int fd, struct gnet_borrow *b,
 {
 	struct gnet__scratch s;
 
+	gnet__forget(&s);
 	return gnet__recv_borrow(gnet__scope_of(GNET__THREAD), &s, net, fd, b, most, flags);
 }
 
@@ -195,8 +196,7 @@ GNET_DEV int64_t gnet__send_reserve(gnet_t *net, int fd, struct gnet__scratch *s
 	if (rc >= 0 && (uint64_t)rc < n)
 		rc = -GNET__EAGAIN;
 	if (rc < 0) {
-		gnet__send_detach(net, fd, s->sk);
-		gnet__give(&s->sk->tx);
+		gnet__send_end(net, fd, s->sk);
 		return rc;
 	}
 	gnet__spans(net, b, t.seg - 1, t.tail, n);
@@ -218,6 +218,7 @@ GNET_DEV int gsend_reserve_thread(gnet_t *net, int fd, struct gnet_borrow *b, ui
 {
 	struct gnet__scratch s;
 
+	gnet__forget(&s);
 	return (int)gnet__send_reserve(net, fd, &s, b, n, flags);
 }
 

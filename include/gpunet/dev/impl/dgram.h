@@ -149,7 +149,7 @@ GNET__COLD int64_t gnet__dgram_recv(struct gnet__scope sc, struct gnet__scratch 
 		rc = gnet__dgram_got(sc, s, net, fd, iov, n, flags, from);
 	gnet__sync(sc);
 	if (sc.tid == 0)
-		gnet__give(&sk->rx);
+		gnet__give(&sk->rx, GNET_L_HELD);
 	return rc;
 }
 
@@ -226,7 +226,7 @@ GNET_DEV int gnet__dgram_place(gnet_t *net, int fd, struct gnet__scratch *s, uin
 	rc = gnet__reserve(net, (uint32_t)sk->queue, &pos);
 	if (rc)
 		return rc;
-	sk->tx_tail = t.tail + size;
+	gnet_dev_store(&sk->tx_tail, t.tail + size);
 	s->entry = gnet__sqe(net, (uint32_t)sk->queue, pos);
 	s->tag = GNET_SQ_TAG(pos, net->sq_log2);
 	return 0;
@@ -324,8 +324,7 @@ GNET__COLD int64_t gnet__dgram_send(struct gnet__scope sc, struct gnet__scratch 
 	if (sc.tid == 0 && sk) {
 		if (!rc && !s->cells)
 			s->fail = gnet__send_tail(net, fd, sk, size);
-		gnet__send_detach(net, fd, sk);
-		gnet__give(&sk->tx);
+		gnet__send_end(net, fd, sk);
 	}
 	return rc ? rc : (int64_t)len;
 }
@@ -418,6 +417,7 @@ GNET_DEV int64_t gsendto_thread(gnet_t *net, int fd, const void *buf, uint64_t l
 {
 	struct gnet__scratch s;
 
+	gnet__forget(&s);
 	return gnet__sendto(gnet__scope_of(GNET__THREAD), &s, net, fd, buf, len, flags, addr, alen);
 }
 
@@ -440,6 +440,7 @@ GNET_DEV int64_t grecvfrom_thread(gnet_t *net, int fd, void *buf, uint64_t len, 
 {
 	struct gnet__scratch s;
 
+	gnet__forget(&s);
 	return gnet__recvfrom(gnet__scope_of(GNET__THREAD), &s, net, fd, buf, len, flags, addr,
 			      alen);
 }

@@ -39,7 +39,8 @@ GNET_DEV uint64_t gnet__send_part(struct gnet__scope sc, gnet_t *net, int fd,
 	uint64_t sent = 0;
 
 	while (sent < part->len) {
-		*rc = gnet__send_step(sc, net, fd, s, src + sent, part->len - sent);
+		gnet__sync(sc); /* all have read what the step before left */
+		*rc = gnet__send_step(sc, net, fd, s, src + sent, part->len - sent, 0, 0);
 		if (*rc <= 0)
 			break;
 		sent += (uint64_t)*rc;
@@ -76,10 +77,8 @@ GNET__COLD int64_t gnet__send_parts(struct gnet__scope sc, struct gnet__scratch 
 			break;
 	}
 	gnet__sync(sc);
-	if (sc.tid == 0) {
-		gnet__send_detach(net, fd, sk);
-		gnet__give(&sk->tx);
-	}
+	if (sc.tid == 0)
+		gnet__send_end(net, fd, sk);
 	return sent ? (int64_t)sent : rc;
 }
 
@@ -144,7 +143,7 @@ GNET__COLD int64_t gnet__recv_parts(struct gnet__scope sc, struct gnet__scratch 
 	} while (got < len && (flags & (GNET_MSG_WAITALL | GNET_MSG_PEEK)) == GNET_MSG_WAITALL);
 	gnet__sync(sc);
 	if (sc.tid == 0)
-		gnet__give(&sk->rx);
+		gnet__give(&sk->rx, GNET_L_HELD);
 	return got ? (int64_t)got : rc;
 }
 
@@ -214,6 +213,7 @@ GNET_DEV int64_t gsendmsg_thread(gnet_t *net, int fd, const struct gnet_msghdr *
 {
 	struct gnet__scratch s;
 
+	gnet__forget(&s);
 	return gnet__sendmsg(gnet__scope_of(GNET__THREAD), &s, net, fd, msg, flags);
 }
 
@@ -232,6 +232,7 @@ GNET_DEV int64_t grecvmsg_thread(gnet_t *net, int fd, struct gnet_msghdr *msg, i
 {
 	struct gnet__scratch s;
 
+	gnet__forget(&s);
 	return gnet__recvmsg(gnet__scope_of(GNET__THREAD), &s, net, fd, msg, flags);
 }
 

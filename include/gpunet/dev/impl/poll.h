@@ -39,7 +39,8 @@ GNET_DEV short gnet__poll_carrier(gnet_t *net, const struct gnet_sock *sk,
 	/* EPIPE: that the peer takes no more is the sender's affair, and Linux tells no error either. */
 	int failed = err && err != GNET__EPIPE, sent_all = err || (tx & GNET_L_SHUT_WR);
 	uint32_t ends = dgram ? GNET_LINE_EOF : GNET_LINE_EOF | GNET_LINE_ERR;
-	int ended = (c0 >> GNET_LINE_FLAGS_SHIFT & ends) != 0;
+	/* The errno comes first, the line's flag a little later. */
+	int ended = (c0 >> GNET_LINE_FLAGS_SHIFT & ends) != 0 || (failed && !dgram);
 	/* An error is over when a call was told of it, as SO_ERROR; what it has ended stays so. */
 	int news = (dgram || failed) && txw >> GNET_TXW_ERRS_SHIFT != gnet_dev_load(&sk->err_seen);
 	short r = 0;

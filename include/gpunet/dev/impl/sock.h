@@ -17,10 +17,10 @@ GNET_DEV struct gnet_sock *gnet__slot(gnet_t *net, int fd)
 	return fd >= 0 && GNET_FD_GEN(fd) && slot < net->max_socks ? &net->socks[slot] : 0;
 }
 
-/* May a call with this descriptor go on, given one of its socket's words? */
-GNET_DEV int gnet__alive(uint64_t word, int fd)
+/* May a call with this descriptor go on, given the word of one of its socket's sides? */
+GNET_DEV int gnet__alive(uint64_t side, int fd)
 {
-	return word >> GNET_L_GEN_SHIFT == GNET_FD_GEN(fd) && !(word & GNET_L_CLOSING);
+	return (side & GNET_L_SIDE_GEN) == GNET_FD_GEN(fd) && !(side & GNET_L_CLOSING);
 }
 
 /* Results of a call that is for sockets of the other kind; no errno. */
@@ -123,22 +123,40 @@ GNET_DEV int64_t gnet__arrived(gnet_t *net, int fd, struct gnet__wait *w)
 }
 
 /*
+ * K2: the word of a side says where its position is, low half, while no call holds it; the position itself is the next word (rx_head,
+ * tx_tail). Whoever takes the side waits until it is there: its last holder may have ordered nothing.
+ */
+GNET_DEV int gnet__settle(gnet_t *net, const uint64_t *side, uint64_t word)
+{
+	uint64_t turn = 0;
+	int rc = 0;
+
+	while (!rc && (uint32_t)gnet_dev_load(&side[1]) != (uint32_t)(word >> GNET_L_AT_SHIFT))
+		rc = gnet__spin(net, &turn);
+	return rc;
+}
+
+/* Gives a side back: `held`, the marks that the holder has set, go. */
+GNET_DEV void gnet__give(uint64_t *side, uint64_t held)
+{
+	uint64_t was = gnet_dev_load(side) >> GNET_L_AT_SHIFT, is = gnet_dev_load(&side[1]);
+
+	gnet_dev_add_release(side, ((is - was) << GNET_L_AT_SHIFT) - held);
+}
+
+/*
  * Takes one side of a socket (&sk->rx or &sk->tx), waiting while another call holds it unless w->dontwait. `state`:
  * GNET_L_CONNECTED or GNET_L_LISTENING, which the side must have; a connect that has ended since is noted. 0 and w->word;
- * or -EBADF, -EAGAIN, why the wait ended, or `wrong` for another state. The first guess, a free side, is right for most calls and then costs one atomic.
+ * or -EBADF, -EAGAIN, why the wait ended, or `wrong` for another state.
  */
 GNET_DEV int gnet__take(gnet_t *net, int fd, uint64_t *side, uint64_t state, int wrong,
 			struct gnet__wait *w)
 {
-	uint64_t guess = (uint64_t)GNET_FD_GEN(fd) << GNET_L_GEN_SHIFT | state, also = 0;
+	uint64_t old = gnet_dev_load_acquire(side), also = 0;
 
 	for (;;) {
-		uint64_t old = gnet_dev_cas_acquire(side, guess, guess | GNET_L_HELD | also);
+		uint64_t free;
 
-		if (old == guess) {
-			w->word = old | also;
-			return 0;
-		}
 		if (old & GNET_L_NONBLOCK && state != GNET_L_SHUT_WR) /* shutdown always waits */
 			w->dontwait = 1;
 		if (old & GNET_L_DGRAM && state == GNET_L_CONNECTED && gnet__alive(old, fd))
@@ -159,16 +177,19 @@ GNET_DEV int gnet__take(gnet_t *net, int fd, uint64_t *side, uint64_t state, int
 
 			if (rc < 0)
 				return (int)rc;
-			also = rc ? state : 0;
+			if (!rc) {
+				old = gnet_dev_load(side);
+				continue;
+			}
+			also = state;
 		}
-		guess = also ? old : old | state; /* never takes a side without the state */
+		free = old;
+		old = gnet_dev_cas_acquire(side, free, free | GNET_L_HELD | also);
+		if (old == free) {
+			w->word = old | also;
+			return gnet__settle(net, side, old);
+		}
 	}
-}
-
-/* Gives a side back. */
-GNET_DEV void gnet__give(uint64_t *side)
-{
-	gnet_dev_clear_release(side, GNET_L_HELD);
 }
 
 /* gnet__spin for the holder of a side: also ends when the socket is being closed (a GPU looks every 8th turn). */
@@ -214,7 +235,7 @@ GNET_DEV int gnet__enter(gnet_t *net, int fd)
 
 		if (old == guess)
 			return 0;
-		if (!gnet__alive(old, fd))
+		if (old >> GNET_L_GEN_SHIFT != GNET_FD_GEN(fd) || (old & GNET_L_CLOSING))
 			return -GNET__EBADF;
 		guess = old;
 	}
@@ -229,7 +250,7 @@ GNET_DEV void gnet__leave(struct gnet_sock *sk)
 GNET_DEV void gnet__sock_init(gnet_t *net, int fd, uint64_t state)
 {
 	struct gnet_sock *sk = &net->socks[GNET_FD_SLOT(fd)];
-	uint64_t gen = (uint64_t)GNET_FD_GEN(fd) << GNET_L_GEN_SHIFT;
+	uint64_t gen = GNET_FD_GEN(fd);
 
 	sk->queue = gnet__queue(net, fd);
 	sk->err_seen = 0;
@@ -243,7 +264,7 @@ GNET_DEV void gnet__sock_init(gnet_t *net, int fd, uint64_t state)
 	sk->tx_seg = 0;
 	gnet_dev_store_release(&sk->rx, gen | state);
 	gnet_dev_store_release(&sk->tx, gen | state);
-	gnet_dev_store_release(&sk->life, gen);
+	gnet_dev_store_release(&sk->life, gen << GNET_L_GEN_SHIFT);
 }
 
 #endif

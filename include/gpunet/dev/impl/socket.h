@@ -154,7 +154,7 @@ GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, st
 				   uint64_t also)
 {
 	struct gnet_sock_bus *bus = &net->bus[GNET_FD_SLOT(fd)];
-	uint64_t p = sk->rx_head;
+	uint64_t p = gnet_dev_load(&sk->rx_head);
 
 	for (;;) {
 		uint64_t c = gnet_sys_load_acquire(&bus->line.cell[1 + p % GNET_ACCEPT_RING]);
@@ -191,7 +191,7 @@ GNET_DEV int64_t gnet__accept(gnet_t *net, int fd, void *addr, uint32_t *len, in
 	if (conn)
 		return conn;
 	conn = gnet__accept_next(net, fd, sk, &w, flags & GNET_SOCK_NONBLOCK ? GNET_L_NONBLOCK : 0);
-	gnet__give(&sk->rx);
+	gnet__give(&sk->rx, GNET_L_HELD);
 	if (conn >= 0 && addr) {
 		int64_t rc = gnet__call_name(net, GNET_OP_GETPEERNAME, (int)conn, addr, len);
 
@@ -224,7 +224,7 @@ GNET_DEV int64_t gnet__shutdown(gnet_t *net, int fd, int how)
 	if (!rc) {
 		rc = gnet__call(net, gnet__queue(net, fd), GNET_OP_SHUTDOWN, fd, (uint64_t)how, 0);
 		if (how != GNET_SHUT_RD)
-			gnet__give(&sk->tx);
+			gnet__give(&sk->tx, GNET_L_HELD);
 	}
 	gnet__leave(sk);
 	return rc;
@@ -260,9 +260,14 @@ GNET_DEV int64_t gnet__close_linger(gnet_t *net, int fd)
 /* The last one in a socket that is being closed gives it up. */
 GNET_DEV int64_t gnet__close_finish(gnet_t *net, int fd, struct gnet_sock *sk)
 {
-	uint64_t claimed = gnet_dev_load(&sk->rx) & GNET_L_LISTENING ? sk->rx_head : 0;
+	uint64_t at = gnet_dev_load(&sk->rx_head), turn = 0;
+	uint64_t claimed = gnet_dev_load(&sk->rx) & GNET_L_LISTENING ? at : 0;
 	int64_t rc;
 
+	/* K3: the last head that was published must not arrive when the slot is used again. It has been stored, so it comes soon, unless
+	 * somebody else's stores have spoiled it. */
+	while (gnet_sys_load(&net->bus[GNET_FD_SLOT(fd)].head) != at && turn < 1000)
+		turn++;
 	gnet_dev_store_release(&sk->rx, 0);
 	gnet_dev_store_release(&sk->tx, 0);
 	gnet_dev_store_release(&sk->life, 0);

@@ -18,6 +18,33 @@
 /* Sends between two looks at the socket's error across the bus while there is room. */
 #define GNET__TX_LOOK 16u
 
+/* What the send side's words in device memory say, loaded at once. */
+struct gnet__tx {
+	uint64_t tail, head, seg, once, looks;
+};
+
+/*
+ * What a scope knew of a socket when it gave its sides back (K1). If a compare-and-swap of a side's word finds the very same, nobody
+ * has had the side since, and nothing need be ordered or loaded. Shared memory begins with anything in it: `id` is the network's
+ * if this was written here, for this network. The network's constants are here too, since each would be a way to the L2.
+ */
+struct gnet__known {
+	uint64_t id;
+	uint64_t rx, tx;  /* the sides' words; 0: not known */
+	uint64_t sq_head; /* the proxy's position in the socket's queue, or less */
+	struct gnet__tx t;
+	uint64_t left; /* room in the window */
+	struct gnet_sock *sk;
+	struct gnet_sq_dev *d;
+	struct gnet_sqe *sq; /* of the socket's queue */
+	uint32_t sq_log2;
+	uint32_t queue;
+	int fd;
+};
+
+/* Sockets that a scope remembers. Power of two. */
+#define GNET__KNOWN 2u
+
 /*
  * The one shared scratch of a scope for all of gpunet. Thread 0 begins a call in it before the call's first barrier: by then
  * every thread has read what the call before left there, since each call ends with a barrier after its last look.
@@ -30,14 +57,16 @@ struct gnet__scratch {
 	uint32_t cells;         /* the bytes are, or go, in cells */
 	uint32_t again;         /* lanes: another turn */
 	uint32_t no_seg;        /* gsend: the slab is used up */
+	uint32_t known_now;     /* gsend: this call found its socket known */
 	uint32_t acquire;       /* cell 0 is loaded with acquire: bytes are expected in the ring */
 	uint64_t head;          /* receive position consumed */
 	int fail;               /* why the call could not begin, or go on */
 	struct gnet_sock *sk;   /* whose side this call holds; 0: it holds none */
 	struct gnet_sqe *entry; /* that the lanes fill */
 	struct gnet__wait wait; /* thread 0 */
-	struct gnet_dgram rec;  /* header of the datagram at hand */
-	uint32_t room;          /* for its sender's address */
+	struct gnet__known known[GNET__KNOWN];
+	struct gnet_dgram rec; /* header of the datagram at hand */
+	uint32_t room;         /* for its sender's address */
 	uint64_t cell[GNET_CELLS];
 };
 
@@ -148,23 +177,192 @@ GNET_DEV void gnet__ring_write(struct gnet__scope sc, gnet_t *net, uint64_t seg,
 		gnet__copy_out(ring, src + first, n - first, sc.tid, sc.n);
 }
 
+GNET_DEV struct gnet__tx gnet__tx_load(const struct gnet_sock *sk)
+{
+	struct gnet__tx t;
+	uint64_t seg;
+
+	t.tail = gnet_dev_load(&sk->tx_tail);
+	t.head = gnet_dev_load(&sk->tx_head);
+	seg = gnet_dev_load(&sk->tx_seg);
+	t.seg = seg & GNET_SOCK_SEG;
+	t.once = seg & GNET_SOCK_ONCE;
+	t.looks = seg >> 32;
+	return t;
+}
+
+/* T1: what the window leaves. More than the window may be unsent if the segment has been let go of (T6). */
+GNET_DEV uint64_t gnet__tx_left(const gnet_t *net, const struct gnet__tx *t)
+{
+	uint64_t window = t->seg ? (uint64_t)1 << net->seg_log2 : GNET_MINI_BYTES;
+	uint64_t used = t->tail - t->head;
+
+	return used < window ? window - used : 0;
+}
+
+/* ---- what a scope remembers (K1); thread 0 runs these ------------------------------------------------------------------ */
+
+GNET_DEV struct gnet__known *gnet__known_of(struct gnet__scratch *s, int fd)
+{
+	return &s->known[GNET_FD_SLOT(fd) & (GNET__KNOWN - 1)];
+}
+
+GNET_DEV int gnet__is_known(gnet_t *net, const struct gnet__known *k, int fd)
+{
+	return k->fd == fd && k->id == net->id;
+}
+
+/* Begins a scratch that no call has used. */
+GNET_DEV void gnet__forget(struct gnet__scratch *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < GNET__KNOWN; i++)
+		s->known[i].id = 0;
+}
+
+/* Begins to know a socket, neither side of it so far. */
+GNET_DEV struct gnet__known *gnet__meet(gnet_t *net, int fd, struct gnet__scratch *s)
+{
+	struct gnet__known *k = gnet__known_of(s, fd);
+	uint32_t q = gnet__queue(net, fd);
+
+	if (gnet__is_known(net, k, fd))
+		return k;
+	k->id = net->id;
+	k->rx = k->tx = 0;
+	k->sk = &net->socks[GNET_FD_SLOT(fd)];
+	k->d = &net->sqd[q];
+	k->sq = gnet__sqe(net, q, 0);
+	k->sq_log2 = net->sq_log2;
+	k->queue = q;
+	k->fd = fd;
+	return k;
+}
+
+/* The word of a side, given back at position `at`, that was taken with another. */
+GNET_DEV uint64_t gnet__word_at(uint64_t word, uint64_t at)
+{
+	return (uint32_t)(word & ~(uint64_t)GNET_L_HELD) | at << GNET_L_AT_SHIFT;
+}
+
+/* Takes the receive side if it is as the scope left it. */
+GNET_DEV int gnet__recv_take_known(gnet_t *net, int fd, struct gnet__scratch *s)
+{
+	struct gnet__known *k = gnet__known_of(s, fd);
+	uint64_t word = k->rx;
+
+	if (!gnet__is_known(net, k, fd) || !word ||
+	    gnet_dev_cas_relaxed(&k->sk->rx, word, word | GNET_L_HELD) != word)
+		return 0;
+	s->wait.word = word;
+	if (word & GNET_L_NONBLOCK)
+		s->wait.dontwait = 1;
+	return 1;
+}
+
+/* Ending a call that took the receive side and consumed n bytes. */
+GNET_DEV void gnet__recv_remember(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t n)
+{
+	uint64_t word = s->wait.word;
+
+	gnet__meet(net, fd, s)->rx = gnet__word_at(word, (word >> GNET_L_AT_SHIFT) + n);
+}
+
+/* Holding the send side at a call's end: what the next call will find. */
+GNET_DEV void gnet__send_remember(gnet_t *net, int fd, struct gnet__scratch *s)
+{
+	struct gnet__known *k = gnet__meet(net, fd, s);
+
+	k->t = gnet__tx_load(s->sk);
+	k->tx = gnet__word_at(s->wait.word, k->t.tail);
+	k->sq_head = gnet_dev_load_acquire(&k->d->head);
+	k->left = gnet__tx_left(net, &k->t);
+}
+
+/*
+ * Refreshes what will soon say that there is no room, and looks for an error: now, when nobody waits for it. An error is left for the
+ * next call, which does not find its socket known and looks itself.
+ */
+GNET_DEV void gnet__known_refresh(gnet_t *net, struct gnet__known *k)
+{
+	uint64_t txw;
+
+	if (k->t.looks < GNET__TX_LOOK && k->left >= GNET_MINI_BYTES / 2)
+		return;
+	txw = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(k->fd)].txw);
+	k->t.looks = 0;
+	k->t.head += (txw - k->t.head) & GNET_TXW_POS_MASK;
+	k->left = gnet__tx_left(net, &k->t);
+	gnet_dev_store(&k->sk->tx_head, k->t.head);
+	if (txw >> GNET_TXW_ERR_SHIFT & 0xff) {
+		gnet_dev_store(&k->sk->tx_seg, k->t.seg | (uint64_t)GNET__TX_LOOK << 32);
+		k->tx = 0;
+	}
+}
+
+/* A place in the queue was taken for a message that goes another way. */
+GNET_DEV void gnet__known_wrong(gnet_t *net, struct gnet__known *k, uint64_t pos, int held)
+{
+	k->tx = 0;
+	if (!gnet__sq_room(net, k->d, k->queue, pos, gnet_dev_load_acquire(&k->d->head)))
+		gnet__put(net, k->queue, pos, 0, 0, 0, 0);
+	if (held)
+		gnet__give(&k->sk->tx, GNET_L_HELD);
+}
+
+/*
+ * A small message on a socket that the scope remembers: the side and a place in the queue are taken at once. 1: both are the caller's
+ * and s->rc bytes go; 0: neither is, and the side is not known any more.
+ */
+GNET_DEV int gnet__send_known(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len, int flags)
+{
+	struct gnet__known *k = gnet__known_of(s, fd);
+	uint64_t word = k->tx, old, pos, tail, seg;
+
+	if (!gnet__is_known(net, k, fd) || !word || len - 1 >= GNET_INLINE_MAX || k->left < len ||
+	    (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL)))
+		return 0;
+	old = gnet_dev_cas_relaxed(&k->sk->tx, word, word | GNET_L_HELD);
+	pos = gnet_dev_ticket(&k->d->tail);
+	/* The word comes again after 4 GiB, or 2,047 sockets; these do not with it. */
+	tail = gnet_dev_load(&k->sk->tx_tail);
+	seg = gnet_dev_load(&k->sk->tx_seg);
+	if (old != word || pos - k->sq_head >= (uint64_t)1 << k->sq_log2 || tail != k->t.tail ||
+	    (seg & GNET_SOCK_SEG) != k->t.seg) {
+		gnet__known_wrong(net, k, pos, old == word);
+		return 0;
+	}
+	s->sk = k->sk;
+	s->cells = 1;
+	s->rc = (int64_t)len;
+	s->entry = &k->sq[pos & (((uint64_t)1 << k->sq_log2) - 1)];
+	s->tag = GNET_SQ_TAG(pos, k->sq_log2);
+	s->fail = 0;
+	k->t.tail += len;
+	k->t.looks++;
+	k->left -= len;
+	gnet_dev_store(&k->sk->tx_tail, k->t.tail);
+	return 1;
+}
+
+/* The end of such a call. */
+GNET_DEV void gnet__known_end(gnet_t *net, int fd, struct gnet__scratch *s)
+{
+	struct gnet__known *k = gnet__known_of(s, fd);
+	uint64_t word = k->tx;
+
+	k->tx = gnet__word_at(word, k->t.tail);
+	gnet__known_refresh(net, k);
+	gnet_dev_add_relaxed(&k->sk->tx, gnet__word_at(word, k->t.tail) - word - GNET_L_HELD);
+}
+
 /* ---- receive ---------------------------------------------------------------------------------------------------------- */
 
 /* The position that a line's 41 bits mean: the one at or after `head` that is nearest. */
 GNET_DEV uint64_t gnet__line_tail(uint64_t cell0, uint64_t head)
 {
 	return head + (((cell0 >> GNET_LINE_TAIL_SHIFT) - head) & GNET_LINE_TAIL_MASK);
-}
-
-/* R4, bytes in cells: `need` bytes from index `first` on are valid if their cells carry cell 0's tag; `valid` has a bit for each
- * cell that does. */
-GNET_DEV int gnet__cells_valid(uint32_t valid, uint64_t first, uint64_t need)
-{
-	uint32_t from = 1 + (uint32_t)first / GNET_CELL_DATA;
-	uint32_t to = 1 + (uint32_t)(first + need - 1) / GNET_CELL_DATA;
-	uint32_t mask = ((2u << to) - 1u) & ~((1u << from) - 1u);
-
-	return (valid & mask) == mask;
 }
 
 /* R4, bytes in the ring: cell 1 names their segment if its tag and its part of the tail are cell 0's. */
@@ -210,35 +408,65 @@ GNET_DEV void gnet__recv_ring(struct gnet__scratch *s, uint64_t c0, uint64_t len
 	s->rc = (int64_t)(avail < len ? avail : len);
 }
 
-/* Looks at a line that the lanes have loaded into s->cell: 0 when s->rc is decided, 1 for another turn. */
-GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s, uint32_t valid,
-				  uint64_t len)
-{
-	struct gnet_sock *sk = s->sk;
-	uint64_t c0 = s->cell[0], avail = gnet__line_tail(c0, s->head) - s->head;
-	uint32_t lflags = (uint32_t)(c0 >> GNET_LINE_FLAGS_SHIFT) & 0xff;
-	uint64_t in = c0 >> GNET_LINE_INLINE_SHIFT & 0x7f, n;
+/* What a step may take of a line, as every lane sees it. */
+struct gnet__look {
+	uint64_t c0;
+	uint64_t avail; /* bytes behind head */
+	uint64_t n;     /* of them wanted */
+	uint64_t at;    /* the first one's index in the cells */
+	int good;       /* they are in the cells, all of them */
+};
 
-	if (!avail)
-		return gnet__recv_idle(net, fd, s, lflags);
-	n = avail < len ? avail : len;
-	if (in >= avail && gnet__cells_valid(valid, in - avail, n)) {
-		if (s->acquire)
-			sk->rx_seg &= ~GNET__RX_RING;
-		s->cells = 1;
-		s->at = in - avail;
-		s->rc = (int64_t)n;
-		return 0;
-	}
-	if (!in && gnet__cell1_valid(s->cell[1], c0)) {
+/* R4, bytes in cells: those of cell i are [7(i - 1), 7i). Does a step need any of them? */
+GNET_DEV int gnet__cell_wanted(const struct gnet__look *k, uint32_t i)
+{
+	uint64_t end = (uint64_t)i * GNET_CELL_DATA;
+
+	return i && end > k->at && end - GNET_CELL_DATA < k->at + k->n;
+}
+
+GNET_DEV void gnet__look_at(struct gnet__look *k, uint64_t c0, uint64_t head, uint64_t len)
+{
+	uint64_t in = c0 >> GNET_LINE_INLINE_SHIFT & 0x7f;
+
+	k->c0 = c0;
+	k->avail = gnet__line_tail(c0, head) - head;
+	k->n = k->avail < len ? k->avail : len;
+	k->at = in - k->avail;
+	k->good = k->avail && in >= k->avail;
+}
+
+/* Thread 0, a look that was not good: 0 when s->rc is decided, 1 for another turn. */
+GNET_DEV uint32_t gnet__recv_else(gnet_t *net, int fd, struct gnet__scratch *s,
+				  const struct gnet__look *k, uint64_t len)
+{
+	uint64_t c0 = k->c0;
+
+	if (!k->avail)
+		return gnet__recv_idle(net, fd, s, (uint32_t)(c0 >> GNET_LINE_FLAGS_SHIFT) & 0xff);
+	if (!(c0 >> GNET_LINE_INLINE_SHIFT & 0x7f) && gnet__cell1_valid(s->cell[1], c0)) {
 		/* While bytes wait in the ring the segment stays, so a newer cell 0 only adds bytes. */
 		if (!s->acquire)
 			c0 = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(fd)].line.cell[0]);
 		gnet__recv_ring(s, c0, len);
 		return 0;
 	}
-	s->rc = gnet__side_spin(net, &sk->rx, &s->wait); /* the line is being rewritten */
+	s->rc = gnet__side_spin(net, &s->sk->rx, &s->wait); /* the line is being rewritten */
 	return !s->rc;
+}
+
+/* Thread 0: after a look. */
+GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s,
+				  const struct gnet__look *k, uint64_t len)
+{
+	if (!k->good)
+		return gnet__recv_else(net, fd, s, k, len);
+	if (s->acquire)
+		s->sk->rx_seg &= ~GNET__RX_RING;
+	s->cells = 1;
+	s->at = k->at;
+	s->rc = (int64_t)k->n;
+	return 0;
 }
 
 /* Thread 0: checks and takes the receive side. */
@@ -252,7 +480,10 @@ GNET_DEV void gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 		rc = GNET__IS_DGRAM; /* or the call is wrong, as it will find */
 	if (!rc) {
 		gnet__wait_begin(&s->wait, &sk->rcv_limit, flags);
-		rc = gnet__take(net, fd, &sk->rx, GNET_L_CONNECTED, -GNET__ENOTCONN, &s->wait);
+		if (!gnet__recv_take_known(net, fd, s))
+			rc = gnet__take(net, fd, &sk->rx, GNET_L_CONNECTED, -GNET__ENOTCONN,
+					&s->wait);
+		gnet_dev_prefetch(&net->id); /* a reply comes next, perhaps */
 	}
 	s->sk = rc ? 0 : sk;
 	s->fail = rc;
@@ -263,7 +494,7 @@ GNET_DEV void gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, uint64_t len, int flags)
 {
 	struct gnet_sock *sk = s->sk;
-	uint64_t head = sk->rx_head, tail = sk->rx_tail, seg = sk->rx_seg;
+	uint64_t head = gnet_dev_load(&sk->rx_head), tail = sk->rx_tail, seg = sk->rx_seg;
 	uint64_t known = tail > head ? tail - head : 0;
 
 	s->rc = 0;
@@ -280,12 +511,13 @@ GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, uint64_t len, int fl
 	return 0;
 }
 
-/* Lanes: loads the line into s->cell; thread 0 gets a bit for each cell whose tag is cell 0's. */
-GNET_DEV uint32_t gnet__line_load(struct gnet__scope sc, const struct gnet_line *line,
-				  struct gnet__scratch *s)
+/* Lanes: loads the line into s->cell, and looks at it. */
+GNET_DEV struct gnet__look gnet__line_look(struct gnet__scope sc, const struct gnet_line *line,
+					   struct gnet__scratch *s, uint64_t len)
 {
-	uint32_t valid = 0, i;
-	uint64_t c = 0, c0;
+	uint64_t c = 0, head = s->head;
+	struct gnet__look k;
+	uint32_t i;
 
 	if (sc.lanes >= GNET_CELLS) {
 		/* Cell 0 last: what follows an acquire waits for it. */
@@ -293,10 +525,11 @@ GNET_DEV uint32_t gnet__line_load(struct gnet__scope sc, const struct gnet_line 
 			c = gnet_sys_load(&line->cell[sc.tid]);
 		if (!sc.tid && s->acquire)
 			c = gnet_sys_load_acquire(&line->cell[0]);
+		gnet__look_at(&k, __shfl_sync(sc.mask, c, 0), head, len);
 		if (sc.tid < GNET_CELLS)
 			s->cell[sc.tid] = c;
-		c0 = __shfl_sync(sc.mask, c, 0);
-		valid = __ballot_sync(sc.mask, sc.tid < GNET_CELLS && !((c ^ c0) & 0xff));
+		i = sc.tid < GNET_CELLS && gnet__cell_wanted(&k, sc.tid) && ((c ^ k.c0) & 0xff);
+		k.good = k.good && !__any_sync(sc.mask, (int)i);
 	} else {
 		for (i = sc.tid + sc.lanes * ((GNET_CELLS - 1 - sc.tid) / sc.lanes);;
 		     i -= sc.lanes) {
@@ -306,10 +539,12 @@ GNET_DEV uint32_t gnet__line_load(struct gnet__scope sc, const struct gnet_line 
 				break;
 		}
 		gnet__sync_lanes(sc);
-		for (i = 0; i < GNET_CELLS && !sc.tid; i++)
-			valid |= (uint32_t) !((s->cell[i] ^ s->cell[0]) & 0xff) << i;
+		gnet__look_at(&k, s->cell[0], head, len);
+		for (i = 1; i < GNET_CELLS; i++)
+			if (gnet__cell_wanted(&k, i) && ((s->cell[i] ^ k.c0) & 0xff))
+				k.good = 0;
 	}
-	return valid;
+	return k;
 }
 
 /* Lanes: waits until this step's bytes, end or error are known (in the scratch). */
@@ -322,11 +557,11 @@ GNET_DEV void gnet__recv_plan(struct gnet__scope sc, gnet_t *net, int fd, struct
 		s->again = gnet__recv_known(s, len, flags);
 	gnet__sync_lanes(sc);
 	while (s->again) {
-		uint32_t valid = gnet__line_load(sc, line, s);
+		struct gnet__look k = gnet__line_look(sc, line, s, len);
 
 		gnet__sync_lanes(sc);
 		if (sc.tid == 0)
-			s->again = gnet__recv_look(net, fd, s, valid, len);
+			s->again = gnet__recv_look(net, fd, s, &k, len);
 		gnet__sync_lanes(sc);
 	}
 }
@@ -352,7 +587,7 @@ GNET_DEV void gnet__recv_move(struct gnet__scope sc, gnet_t *net, const struct g
 /* The bytes of this step have been copied out. */
 GNET_DEV void gnet__recv_done(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t n, int cells)
 {
-	uint64_t head = sk->rx_head + n;
+	uint64_t head = gnet_dev_load(&sk->rx_head) + n;
 
 	gnet_dev_store(&sk->rx_head, head); /* gpoll looks at it */
 	/* Cells were loaded by atomics and their bytes used already; only a ring's plain loads need the release. */
@@ -378,7 +613,7 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 	struct gnet_sock *sk;
 	uint64_t got = 0;
 	int64_t rc;
-	int cells, nonblock;
+	int cells, last, nonblock;
 
 	/* The call before this one may still be giving the side back, in another thread of the scope. */
 	if (flags & GNET_MSG_DONTWAIT)
@@ -399,9 +634,20 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 		gnet__sync(sc);
 		rc = s->rc;
 		cells = (int)s->cells;
+		last = rc > 0 && cells && !(flags & (GNET_MSG_PEEK | GNET_MSG_WAITALL));
+		/* Cells lie in the scratch: the side can go back while they are moved. */
+		if (last && sc.tid == gnet__publisher(sc)) {
+			gnet__recv_done(net, fd, sk, (uint64_t)rc, cells);
+			gnet_dev_add_relaxed(&sk->rx,
+					     ((uint64_t)rc << GNET_L_AT_SHIFT) - GNET_L_HELD);
+		}
 		if (rc > 0)
 			gnet__recv_move(sc, net, s, (uint8_t *)buf + got, (uint64_t)rc);
+		if (last && sc.tid == 0)
+			gnet__recv_remember(net, fd, s, (uint64_t)rc);
 		gnet__sync(sc);
+		if (last)
+			return rc;
 		if (rc <= 0)
 			break;
 		got += (uint64_t)rc;
@@ -415,8 +661,10 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 		if (sc.tid == 0)
 			gnet__wait_on(&s->wait);
 	} while (got < len);
+	if (sc.tid == 0)
+		gnet__recv_remember(net, fd, s, flags & GNET_MSG_PEEK ? 0 : got);
 	if (sc.tid == gnet__publisher(sc))
-		gnet__give(&sk->rx);
+		gnet__give(&sk->rx, GNET_L_HELD);
 	if (nonblock)
 		gnet__sync(sc); /* the next call must not find the side held by this one */
 	return got ? (int64_t)got : rc;
@@ -438,36 +686,11 @@ GNET_DEV int64_t grecv_thread(gnet_t *net, int fd, void *buf, uint64_t len, int 
 {
 	struct gnet__scratch s;
 
+	gnet__forget(&s);
 	return gnet__recv(gnet__scope_of(GNET__THREAD), &s, net, fd, buf, len, flags);
 }
 
 /* ---- send -------------------------------------------------------------------------------------------------------------- */
-
-/* What the send side's words in device memory say, loaded at once. */
-struct gnet__tx {
-	uint64_t tail, head, seg, once, looks;
-};
-
-GNET_DEV struct gnet__tx gnet__tx_load(const struct gnet_sock *sk)
-{
-	struct gnet__tx t;
-
-	t.tail = sk->tx_tail;
-	t.head = sk->tx_head;
-	t.seg = sk->tx_seg & GNET_SOCK_SEG;
-	t.once = sk->tx_seg & GNET_SOCK_ONCE;
-	t.looks = sk->tx_seg >> 32;
-	return t;
-}
-
-/* T1: what the window leaves. More than the window may be unsent if the segment has been let go of (T6). */
-GNET_DEV uint64_t gnet__tx_left(const gnet_t *net, const struct gnet__tx *t)
-{
-	uint64_t window = t->seg ? (uint64_t)1 << net->seg_log2 : GNET_MINI_BYTES;
-	uint64_t used = t->tail - t->head;
-
-	return used < window ? window - used : 0;
-}
 
 /*
  * T1: bytes that may be handed over now, or the socket's error. Looks across the bus only if the cached head leaves less than
@@ -493,7 +716,7 @@ GNET_DEV int64_t gnet__send_room(gnet_t *net, int fd, struct gnet_sock *sk, stru
 	t->looks = 0;
 	t->head += (txw - t->head) & GNET_TXW_POS_MASK;
 	gnet_dev_store(&sk->tx_seg, t->seg | t->once);
-	sk->tx_head = t->head;
+	gnet_dev_store(&sk->tx_head, t->head);
 	return (int64_t)gnet__tx_left(net, t);
 }
 
@@ -542,6 +765,13 @@ GNET_DEV void gnet__send_detach(gnet_t *net, int fd, struct gnet_sock *sk)
 	gnet__post(net, (uint32_t)sk->queue, GNET_OP_TX_DETACH, fd, 0, 0);
 }
 
+/* Thread 0: ends a call that holds the send side. */
+GNET_DEV void gnet__send_end(gnet_t *net, int fd, struct gnet_sock *sk)
+{
+	gnet__send_detach(net, fd, sk);
+	gnet__give(&sk->tx, GNET_L_HELD);
+}
+
 /* Thread 0: checks and takes the send side. */
 GNET_DEV void gnet__send_begin(gnet_t *net, int fd, struct gnet__scratch *s, int flags)
 {
@@ -555,7 +785,7 @@ GNET_DEV void gnet__send_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 		rc = gnet__take(net, fd, &sk->tx, GNET_L_CONNECTED, -GNET__ENOTCONN, &s->wait);
 	}
 	if (!rc && (s->wait.word & (GNET_L_SHUT_WR | GNET_L_FAILED))) {
-		gnet__give(&sk->tx);
+		gnet__give(&sk->tx, GNET_L_HELD);
 		rc = -GNET__EPIPE;
 	}
 	s->no_seg = 0;
@@ -692,15 +922,29 @@ GNET_DEV void gnet__send_cells(struct gnet__scope sc, gnet_t *net, int fd,
 /* T3: the scope has stored n bytes into the ring. */
 GNET_DEV int gnet__send_tail(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t n)
 {
-	uint64_t tail = sk->tx_tail + n;
+	uint64_t tail = gnet_dev_load(&sk->tx_tail) + n;
 
 	gnet_dev_store(&sk->tx_tail, tail);
 	return gnet__post(net, (uint32_t)sk->queue, GNET_OP_TX, fd, tail, 1);
 }
 
-/* One step: its bytes, 0 if there are none to send, or why not. */
+/* Thread 0: the first step of a call. */
+GNET_DEV void gnet__send_start(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len,
+			       int flags)
+{
+	if (s->known_now)
+		return;
+	gnet__send_begin(net, fd, s, flags);
+	s->cells = 0;
+	s->rc = s->fail;
+	if (s->sk)
+		gnet__send_plan(net, fd, s, len);
+}
+
+/* One step: its bytes, 0 if there are none to send, or why not. `start`: it takes the send side before. */
 GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
-				 struct gnet__scratch *s, const uint8_t *src, uint64_t len)
+				 struct gnet__scratch *s, const uint8_t *src, uint64_t len,
+				 int start, int flags)
 {
 	int64_t rc;
 
@@ -708,7 +952,9 @@ GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
 		struct gnet__raw mine = gnet__raw_load(src, sc.tid < GNET_CELLS ? sc.tid : 0,
 						       len <= GNET_INLINE_MAX ? len : 0);
 
-		if (sc.tid == 0)
+		if (sc.tid == 0 && start)
+			gnet__send_start(net, fd, s, len, flags);
+		else if (sc.tid == 0)
 			gnet__send_plan(net, fd, s, len);
 		gnet__sync_lanes(sc);
 		if (s->rc > 0 && s->cells)
@@ -717,13 +963,11 @@ GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
 	}
 	gnet__sync(sc);
 	rc = s->rc;
-	if (rc > 0 && !s->cells) {
+	if (rc > 0 && s->sk && !s->cells) {
 		gnet__ring_write(sc, net, s->seg, s->at, src, (uint64_t)rc);
 		gnet__sync(sc);
 		if (sc.tid == 0)
 			s->fail = gnet__send_tail(net, fd, s->sk, (uint64_t)rc);
-	} else {
-		gnet__sync(sc);
 	}
 	return rc;
 }
@@ -731,30 +975,32 @@ GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
 GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
 			    const void *buf, uint64_t len, int flags)
 {
-	struct gnet_sock *sk;
-	uint64_t sent = 0;
+	uint64_t sent;
 	int64_t rc;
 
 	if (sc.tid == 0)
-		gnet__send_begin(net, fd, s, flags);
-	gnet__sync(sc);
-	sk = s->sk;
-	if (!sk) {
-		rc = s->fail;
+		s->known_now = (uint32_t)gnet__send_known(net, fd, s, len, flags);
+	gnet__sync(sc); /* the scope's threads may just have written the bytes */
+	rc = gnet__send_step(sc, net, fd, s, (const uint8_t *)buf, len, 1, flags);
+	sent = rc > 0 ? (uint64_t)rc : 0;
+	if (!s->sk) {
 		gnet__sync(sc);
 		return rc == GNET__IS_DGRAM ? gnet__send_one(sc, s, net, fd, buf, len, flags) : rc;
 	}
-	do {
-		rc = gnet__send_step(sc, net, fd, s, (const uint8_t *)buf + sent, len - sent);
-		if (rc <= 0)
-			break;
-		sent += (uint64_t)rc;
+	while (rc > 0 && sent < len) {
+		gnet__sync(sc);
 		if (sc.tid == 0)
 			gnet__wait_on(&s->wait);
-	} while (sent < len);
-	if (sc.tid == 0) {
-		gnet__send_detach(net, fd, sk);
-		gnet__give(&sk->tx);
+		rc = gnet__send_step(sc, net, fd, s, (const uint8_t *)buf + sent, len - sent, 0, 0);
+		sent += rc > 0 ? (uint64_t)rc : 0;
+	}
+	gnet__sync(sc);
+	if (sc.tid == 0 && s->known_now) {
+		gnet__known_end(net, fd, s);
+	} else if (sc.tid == 0) {
+		gnet__send_detach(net, fd, s->sk);
+		gnet__send_remember(net, fd, s);
+		gnet__give(&s->sk->tx, GNET_L_HELD);
 	}
 	return sent ? (int64_t)sent : rc;
 }
@@ -775,6 +1021,7 @@ GNET_DEV int64_t gsend_thread(gnet_t *net, int fd, const void *buf, uint64_t len
 {
 	struct gnet__scratch s;
 
+	gnet__forget(&s);
 	return gnet__send(gnet__scope_of(GNET__THREAD), &s, net, fd, buf, len, flags);
 }
 

@@ -74,8 +74,8 @@ sim_mutant_of(13 src/platform/cpu/event.c
 	"if (@M@ || cpu_events() == seen)")
 # Whoever gives a side back tells those that wait for it.
 sim_mutant_of(14 include/gpunet/dev/order.h
-	"	__atomic_fetch_and(p, ~bits, __ATOMIC_RELEASE);\n	gpunet_cpu_event_at(p);"
-	"	__atomic_fetch_and(p, ~bits, __ATOMIC_RELEASE);\n	if (!@M@)\n		gpunet_cpu_event_at(p);")
+	"	__atomic_fetch_add(p, v, __ATOMIC_RELEASE);\n	gpunet_cpu_event_at(p);"
+	"	__atomic_fetch_add(p, v, __ATOMIC_RELEASE);\n	if (!@M@)\n		gpunet_cpu_event_at(p);")
 
 # ---- events of the host's sockets
 

@@ -21,8 +21,7 @@
  *   gnet_dev_cas_acquire            takes a lock: what its last holder wrote is visible.
  *   gnet_dev_cas_relaxed            takes a lock from a holder who was this very scope: there is nothing to be seen.
  *   gnet_dev_add_relaxed            gives a lock back whose word says itself what its holder did.
- *   gnet_dev_clear_release, gnet_dev_add_release
- *                                   clears bits, or adds, and returns nothing: gives a lock back, after all that its holder did.
+ *   gnet_dev_add_release            adds and returns nothing: gives a lock back, after all that its holder did.
  *   gnet_dev_ticket                 fetch-and-add that orders nothing: only the number counts.
  *   On a GPU the difference is half a microsecond each: a release waits for earlier stores, an acquire empties the L1.
  *
@@ -196,14 +195,6 @@ GNET_DEV void gnet_dev_add_relaxed(uint64_t *p, uint64_t v)
 		     : "memory");
 }
 
-GNET_DEV void gnet_dev_clear_release(uint64_t *p, uint64_t bits)
-{
-	asm volatile("red.release.gpu.global.and.b64 [%0], %1;"
-		     :
-		     : "l"(__cvta_generic_to_global(p)), "l"(~bits)
-		     : "memory");
-}
-
 /* Orders nothing: a word that never changes is brought near, after an acquire has emptied the L1. */
 GNET_DEV void gnet_dev_prefetch(const uint64_t *p)
 {
@@ -342,13 +333,6 @@ GNET_DEV void gnet_dev_add_relaxed(uint64_t *p, uint64_t v)
 {
 	gpunet_cpu_look(p);
 	__atomic_fetch_add(p, v, __ATOMIC_RELAXED);
-	gpunet_cpu_event_at(p);
-}
-
-GNET_DEV void gnet_dev_clear_release(uint64_t *p, uint64_t bits)
-{
-	gpunet_cpu_look(p);
-	__atomic_fetch_and(p, ~bits, __ATOMIC_RELEASE);
 	gpunet_cpu_event_at(p);
 }
 

@@ -97,7 +97,7 @@ int side_connect(struct side *s)
 				  .dest_qpn = s->peer_qpn,
 				  .rq_psn = s->peer_psn,
 				  .sq_psn = s->psn,
-				  .timeout = 14,
+				  .timeout = 17, /* 537 ms: emulation makes peers slow */
 				  .retry = 7,
 				  .rnr_retry = 7,
 				  .min_rnr = 12,

@@ -343,6 +343,18 @@ static void *device_alloc(size_t size)
 	return memory;
 }
 
+static void shared_free(void *memory)
+{
+	if (memory)
+		cudaFreeHost(memory);
+}
+
+static void device_free(void *memory)
+{
+	if (memory)
+		cudaFree(memory);
+}
+
 static int prepare(void)
 {
 	/* Its waits spin, as a program that wants low latency would have it. Too late if there is a context already. */
@@ -356,8 +368,8 @@ static int prepare(void)
 }
 
 extern "C" const struct bench_kernels bench_kernels_cuda = {
-	"cuda",    shared_alloc, device_alloc, prepare,   run_listen,
-	run_serve, run_late,     mail_start,   mail_wait, copy_echo,
+	"cuda",     shared_alloc, device_alloc, shared_free, device_free, prepare,
+	run_listen, run_serve,    run_late,     mail_start,  mail_wait,   copy_echo,
 };
 
 #else
@@ -373,7 +385,8 @@ static int prepare(void)
 }
 
 const struct bench_kernels bench_kernels_cpu = {
-	"cpu", any_alloc, any_alloc, prepare, run_listen, run_serve, run_late, NULL, NULL, NULL,
+	"cpu",      any_alloc, any_alloc, free, free, prepare,
+	run_listen, run_serve, run_late,  NULL, NULL, NULL,
 };
 
 #endif

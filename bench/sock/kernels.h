@@ -81,6 +81,9 @@ struct bench_kernels {
 	/* Zeroed memory, NULL if there is none: seen by both sides at one address; the device's own. */
 	void *(*shared_alloc)(size_t size);
 	void *(*device_alloc)(size_t size);
+	/* Once no kernel uses it; NULL is nothing. */
+	void (*shared_free)(void *memory);
+	void (*device_free)(void *memory);
 	/* 0 or a negative errno. */
 	int (*prepare)(void);
 	int (*listen)(gpunet_t *g, struct bench_listen *l);

@@ -16,13 +16,15 @@ const struct bench_kernels *bench_kernels(void)
 	return &bench_kernels_cpu;
 }
 
-static int make_listener(struct gpu_server *s, const char *transport, struct address *at)
+static int make_listener(struct gpu_server *s, unsigned i, const char *transport,
+			 struct address *at)
 {
 	struct bench_listen *l = s->k->shared_alloc(sizeof(*l));
 	int rc, fd;
 
 	if (!l)
 		die("memory is short");
+	s->listen[i] = l;
 	address_new(transport, at);
 	memcpy(l->addr, &at->ss, sizeof(l->addr));
 	l->len = at->len;
@@ -55,9 +57,9 @@ void gpu_server_open(struct gpu_server *s, const char *transport, const struct g
 		die("memory is short");
 	s->args.net = gpunet_device(s->g);
 	s->args.shared = s->shared;
-	s->args.listener = make_listener(s, transport, &s->at);
-	s->args.second = make_listener(s, transport, &s->second_at);
-	s->args.silent = make_listener(s, transport, &s->silent_at);
+	s->args.listener = make_listener(s, 0, transport, &s->at);
+	s->args.second = make_listener(s, 1, transport, &s->second_at);
+	s->args.silent = make_listener(s, 2, transport, &s->silent_at);
 }
 
 void gpu_server_serve(struct gpu_server *s, unsigned servers, unsigned holders, unsigned waiters,
@@ -80,7 +82,7 @@ void gpu_server_serve(struct gpu_server *s, unsigned servers, unsigned holders, 
 void gpu_server_late(struct gpu_server *s, unsigned threads)
 {
 	struct bench_late l = { s->args.net, s->shared, s->k->device_alloc(64), s->args.listener };
-	int rc = l.buf ? s->k->late(s->g, threads, &l) : -ENOMEM;
+	int rc = (s->late_buf = l.buf) ? s->k->late(s->g, threads, &l) : -ENOMEM;
 
 	if (rc)
 		die("cannot start a kernel: %s", strerror(-rc));
@@ -106,7 +108,14 @@ void gpu_server_check(struct gpu_server *s)
 
 void gpu_server_close(struct gpu_server *s)
 {
+	unsigned i;
+
 	gpu_server_check(s);
 	if (gpunet_close(s->g, CLOSE_MS))
 		die("cannot close the network: %s", gpunet_last_error());
+	for (i = 0; i < 3; i++)
+		s->k->shared_free(s->listen[i]);
+	s->k->shared_free(s->shared);
+	s->k->device_free(s->args.bufs);
+	s->k->device_free(s->late_buf);
 }

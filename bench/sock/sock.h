@@ -122,6 +122,8 @@ struct gpu_server {
 	gpunet_t *g;
 	const struct bench_kernels *k;
 	struct bench_shared *shared;
+	struct bench_listen *listen[3];
+	void *late_buf;
 	struct address at, second_at, silent_at;
 	struct bench_serve args;
 };

@@ -231,8 +231,11 @@ int example_serve(const struct example_args *args, gpunet_t *g, const struct exa
 	struct example_listener *l = server->alloc(sizeof(*l));
 	int rc = l ? server->prepare() : -ENOMEM, fd = -1;
 
-	if (rc == 0 && example_address(args, &l->addr) != 0)
+	if (rc == 0 && example_address(args, &l->addr) != 0) {
+		example_close(g);
+		server->release(l);
 		return 2;
+	}
 	if (rc == 0)
 		rc = run_kernels(g, server, l);
 	if (l)

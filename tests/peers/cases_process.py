@@ -176,7 +176,8 @@ def emfile_and_recovery(env, kind):
         s.close()
     # Half a core: five hundred tries a second, which a sanitizer makes dearer.
     limit = int(2 * os.sysconf("SC_CLK_TCK") * (0.5 if env.slow <= 1 else 0.9))
-    if env.device == "cpu":
+    # Under TSan sixty blocks take longer than that to come to rest.
+    if env.device == "cpu" and env.slow < 5:
         check(ticks <= limit, f"{ticks} clock ticks in 2 s out of descriptors, {limit} allowed")
     server.serves("after EMFILE")
 

@@ -344,6 +344,7 @@ GNET_KERNEL(deep_kernel, struct deep, a)
 {
 	unsigned frame[(CPU_DEFAULT_STACK + (36 << 10)) / sizeof(unsigned)];
 
+	__asm__ volatile("" : : "r"(frame) : "memory"); /* or clang keeps what is touched only */
 	if (threadIdx.x == 1) {
 		__atomic_store_n(&frame[0], 1, __ATOMIC_RELAXED);
 		atomicAdd(a.n, __atomic_load_n(&frame[0], __ATOMIC_RELAXED));

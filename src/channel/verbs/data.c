@@ -83,24 +83,25 @@ void rdc_data_start(struct rdc *c)
 /* ---- sending --------------------------------------------------------------------------------------------------------------- */
 
 /*
- * The peer's next entry in our SGL array. The peer's writes put the length last, so once it is there all is. The copy is taken
+ * The peer's next entry in our SGL array. The peer's writes put the length last, in one with the key, so once it is there all is. The copy is taken
  * once, and 0 put in its place: the peer writes it again only after all of it was used.
  */
 static bool next_target(struct rdc *c)
 {
 	const unsigned next = (c->target_index + 1) % RDC_SGL;
 	uint8_t *e = c->page + (size_t)next * WIRE_RSOCK_SGE_LEN;
-	uint32_t *length = (uint32_t *)(void *)(e + 12);
-	uint8_t copy[WIRE_RSOCK_SGE_LEN];
+	uint64_t *last = (uint64_t *)(void *)(e + 8),
+		 word = __atomic_load_n(last, __ATOMIC_ACQUIRE);
+	uint32_t length;
 
-	if (!__atomic_load_n(length, __ATOMIC_ACQUIRE))
-		return false;
-	memcpy(copy, e, sizeof(copy));
 	/* Ours is the order of this machine, little-endian or big. */
-	memcpy(&c->target.addr, copy, 8);
-	memcpy(&c->target.key, copy + 8, 4);
-	memcpy(&c->target.length, copy + 12, 4);
-	__atomic_store_n(length, 0, __ATOMIC_RELAXED);
+	memcpy(&length, (const uint8_t *)&word + 4, 4);
+	if (!length)
+		return false;
+	memcpy(&c->target.addr, e, 8);
+	memcpy(&c->target.key, &word, 4);
+	c->target.length = length;
+	__atomic_store_n(last, 0, __ATOMIC_RELAXED);
 	c->target_index = next;
 	return c->target.length != 0;
 }

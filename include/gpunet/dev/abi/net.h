@@ -10,17 +10,17 @@
 
 #define GNET_MAGIC 0x74656e67u /* "gnet" */
 /* Changes whenever a layout or a rule of dev/abi/ changes. */
-#define GNET_ABI_VERSION 4u
+#define GNET_ABI_VERSION 5u
 
-/*
- * A socket as kernels see it. Three words say who uses it, each with the generation in its upper half, so that one
- * compare-and-swap checks the descriptor, the state and whether the side is free, and takes it: one for each direction
- * (held by one call at a time), one for calls that need neither.
- */
 /* In gnet_sock.tx_seg. */
 #define GNET_SOCK_SEG 0x7fffffffu
 #define GNET_SOCK_ONCE 0x80000000u
 
+/*
+ * A socket as kernels see it. Three words say who uses it, each with the generation, so that one compare-and-swap checks the
+ * descriptor, the state and whether the side is free, and takes it: one for each direction (held by one call at a time, and
+ * followed by the position of which it carries the low half: docs/bus.md, K2), one for calls that need neither.
+ */
 struct gnet_sock {
 	uint64_t life;     /* generation 32 | GNET_L_CLOSING | users 16; generation 0: no socket */
 	uint64_t queue;    /* submission queue of the proxy thread that owns it */

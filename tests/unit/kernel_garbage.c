@@ -24,6 +24,8 @@
 #include <gpunet/dev/socket.h>
 #include <gpunet/gpunet.h>
 
+#include "kernel_pair.h"
+
 #include "base/log.h"
 #include "base/sys.h"
 
@@ -42,26 +44,6 @@ static gpunet_t *net_open(unsigned threads, size_t slab)
 	o.linger_ms = 100;
 	assert_int_equal(gpunet_open(&g, &o), 0);
 	return g;
-}
-
-/* A kernel's socket and the host's, connected. */
-static int pair(gnet_t *n, int *host)
-{
-	struct sockaddr_in a = { .sin_family = AF_INET };
-	socklen_t len = sizeof(a);
-	int l = socket(AF_INET, SOCK_STREAM, 0), fd;
-
-	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	assert_int_equal(bind(l, (struct sockaddr *)&a, sizeof(a)), 0);
-	assert_int_equal(listen(l, 1), 0);
-	assert_int_equal(getsockname(l, (struct sockaddr *)&a, &len), 0);
-	fd = gsocket(n, GNET_AF_INET, GNET_SOCK_STREAM, 0);
-	assert_true(fd >= 0);
-	assert_int_equal(gconnect(n, fd, &a, sizeof(a)), 0);
-	*host = accept(l, NULL, NULL);
-	assert_true(*host >= 0);
-	close(l);
-	return fd;
 }
 
 static void pause_ms(long ms)

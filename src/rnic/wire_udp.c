@@ -30,6 +30,8 @@ enum {
 	RX_BYTES = 65536,
 	PEERS = 1024,     /* whose rule of IDs is remembered */
 	TRUST_AFTER = 16, /* matches in a row */
+	SEGMENTS = 128, /* of one send, by any kernel: IDs of a sender such as this one are below */
+	LENGTHS = 16,   /* of packets whose IDs were found, remembered */
 	CONTROL = 128,
 };
 
@@ -51,6 +53,12 @@ struct peer {
 	unsigned matches;
 };
 
+/* wire_icrc_undo() of a length. */
+struct undo {
+	size_t len;
+	uint32_t factor;
+};
+
 struct udp {
 	struct rnic_wire wire;
 	struct rnic *r;
@@ -64,6 +72,7 @@ struct udp {
 	unsigned nports;
 	struct batch batch;
 	struct peer peer[PEERS];
+	struct undo undo[LENGTHS];
 	uint8_t rxbuf[RX_BYTES];
 };
 
@@ -222,39 +231,58 @@ static struct peer *peer_of(struct udp *u, const uint8_t src[16], uint32_t qpn)
 	return p;
 }
 
-/* Whether to believe a packet that was the `index`-th of those that came in one piece. */
-static bool believe(struct udp *u, const struct rnic_rx *rx, uint16_t sport, unsigned index)
+static uint32_t undo_of(struct udp *u, size_t len)
+{
+	struct undo *k = &u->undo[len / 4 % LENGTHS];
+
+	if (k->len != len)
+		*k = (struct undo){ len, wire_icrc_undo(len) };
+	return k->factor;
+}
+
+/*
+ * Whether to believe a packet. *id is the IP ID that is expected, and becomes the one that the ICRC was computed with: it
+ * goes up by one from piece to piece of what the kernel has joined, but it starts anywhere where a sender's segments
+ * went over a network and were joined anew.
+ */
+static bool believe(struct udp *u, const struct rnic_rx *rx, uint16_t sport, uint16_t *id)
 {
 	struct wire_udp udp = { .sport = sport, .dport = WIRE_ROCE_PORT };
+	size_t len = rx->len - WIRE_ICRC_LEN;
+	uint32_t want, got = wire_get_le32(rx->data + len);
 	struct wire_ip ip = rx->ip;
 	struct peer *p;
 
-	ip.id = u->v4 ? (uint16_t)index : 0;
+	ip.id = u->v4 ? *id : 0;
 	ip.dont_frag = true;
 	p = peer_of(u, rx->ip.src, wire_get_be24(rx->data + 5));
-	if (wire_icrc(&ip, &udp, rx->data, rx->len - WIRE_ICRC_LEN) ==
-	    wire_get_le32(rx->data + rx->len - WIRE_ICRC_LEN)) {
+	want = wire_icrc(&ip, &udp, rx->data, len);
+	if (want != got && (!u->v4 || !wire_icrc_find_id(undo_of(u, len), want, got, id))) {
+		u->stats.rx_bad_icrc++;
+		return false;
+	}
+	if (*id < SEGMENTS) {
 		p->matches += p->matches < TRUST_AFTER;
 		return true;
 	}
-	if (!u->v4 || p->matches >= TRUST_AFTER) {
+	if (p->matches >= TRUST_AFTER) {
 		u->stats.rx_bad_icrc++;
 		return false;
 	}
 	p->matches = 0;
-	u->stats.rx_unchecked++;
+	u->stats.rx_any_id++;
 	return true;
 }
 
 static void deliver(struct udp *u, const uint8_t *data, size_t len, const struct rnic_rx *from,
-		    uint16_t sport, unsigned index, uint64_t now)
+		    uint16_t sport, uint16_t *id, uint64_t now)
 {
 	struct rnic_rx rx = *from;
 
 	u->stats.rx_packets++;
 	rx.data = data;
 	rx.len = len;
-	if (len < WIRE_BTH_LEN + WIRE_ICRC_LEN || !believe(u, &rx, sport, index) || !u->r)
+	if (len < WIRE_BTH_LEN + WIRE_ICRC_LEN || !believe(u, &rx, sport, id) || !u->r)
 		return;
 	if (!u->cfg.steer || !u->cfg.steer(u->cfg.steer_ctx, &rx))
 		rnic_receive(u->r, &rx, now);
@@ -296,7 +324,7 @@ static int receive(struct udp *u, uint64_t now)
 	struct rnic_rx rx = { .ip = { .ttl = 64, .dont_frag = true } };
 	ssize_t n = sys.recvmsg(u->rx, &m, MSG_DONTWAIT);
 	size_t size, off;
-	uint16_t sport;
+	uint16_t sport, id = 0;
 	int packets = 0;
 
 	if (n == -EAGAIN || n == -EINTR)
@@ -317,7 +345,8 @@ static int receive(struct udp *u, uint64_t now)
 	for (off = 0; off < (size_t)n; off += size) {
 		size_t len = (size_t)n - off < size ? (size_t)n - off : size;
 
-		deliver(u, u->rxbuf + off, len, &rx, sport, (unsigned)packets, now);
+		deliver(u, u->rxbuf + off, len, &rx, sport, &id, now);
+		id++;
 		packets++;
 	}
 	if (u->cfg.steer)

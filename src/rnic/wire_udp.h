@@ -10,10 +10,10 @@
  * unconnected and never fragment, so that the kernel gives their packets IP ID 0, or 0, 1, 2 … within one send of
  * several segments; the ICRC covers the ID, so this is what makes it right.
  *
- * On receive a UDP socket does not show the ID. A packet's ICRC is checked for the ID that a sender such as this one
- * would have used; on IPv6, which has none, it is always enforced. On IPv4 it is enforced for a peer (address and queue
- * pair) from which several packets in a row matched; from another, such as Linux rxe, whose IDs cannot be known, packets
- * are accepted on the word of UDP and Ethernet (counted as unchecked).
+ * On receive a UDP socket does not show the ID. On IPv6, which has none, the ICRC is enforced as it is. On IPv4 the ID is
+ * found from the ICRC (wire_icrc_find_id()): a packet for which there is none is dropped. That leaves 16 bits of the
+ * check. For a peer (address and queue pair) from which several packets in a row had an ID below 128, as those of a
+ * sender such as this one have, only such IDs are taken from then on, which leaves 25 bits; Linux rxe's are random.
  *
  * Sockets that share the port have a filter that gives a packet to the one whose place is the top byte of its DestQP. Places
  * shift when a socket is closed, and there may be none: so `steer` must be able to pass packets on.
@@ -49,7 +49,7 @@ struct rnic_udp_stats {
 		tx_dropped; /**< the kernel refused for good: no route, too long for the interface … */
 	uint64_t rx_receives, rx_packets;
 	uint64_t rx_bad_icrc;
-	uint64_t rx_unchecked;
+	uint64_t rx_any_id; /* ICRC right for an ID that says nothing */
 };
 
 /**

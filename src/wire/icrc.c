@@ -121,3 +121,52 @@ uint32_t wire_icrc(const struct wire_ip *ip, const struct wire_udp *udp, const u
 	crc = wire_icrc_bth(crc, bth);
 	return wire_icrc_end(wire_crc32(crc, bth + 12, len - 12));
 }
+
+/* --- backwards ---------------------------------------------------------------------------------- */
+
+/* The register as a polynomial: its top bit is the constant, and to take in a zero bit is to multiply by x. */
+#define ONE (UINT32_C(1) << 31)
+#define POLY UINT32_C(0xedb88320)
+
+static uint32_t multiply(uint32_t a, uint32_t b)
+{
+	uint32_t product = 0;
+	int i;
+
+	for (i = 31; i >= 0; i--) {
+		product ^= b & (0 - (a >> i & 1));
+		b = b >> 1 ^ (POLY & (0 - (b & 1)));
+	}
+	return product;
+}
+
+/* x to the power of minus `bits`. The polynomial is primitive: x to the power of 2^32 - 1 is 1. */
+static uint32_t back(uint32_t bits)
+{
+	uint32_t square = ONE >> 1, r = ONE, e;
+
+	for (e = UINT32_MAX - bits; e; e >>= 1) {
+		if (e & 1)
+			r = multiply(r, square);
+		square = multiply(square, square);
+	}
+	return r;
+}
+
+uint32_t wire_icrc_undo(size_t len)
+{
+	/* ID and flags, four bytes, are followed by those of IP from the TTL on. */
+	return back(8 * (uint32_t)(4 + WIRE_IPV4_LEN - 8 + WIRE_UDP_LEN + len));
+}
+
+bool wire_icrc_find_id(uint32_t undo, uint32_t computed, uint32_t received, uint16_t *id)
+{
+	/* The four bytes, the first one lowest, that are to be changed to change the CRC so. */
+	uint32_t change = multiply(undo, computed ^ received);
+
+	/* Of flags and offset only DF. */
+	if (change >> 16 & ~UINT32_C(0x40))
+		return false;
+	*id ^= (uint16_t)(change << 8 | (change >> 8 & 0xff));
+	return true;
+}

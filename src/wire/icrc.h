@@ -11,6 +11,7 @@
  * The headers are taken from structs, not from bytes, so that a sender on a UDP socket, which never
  * sees the IP header, computes it too; such a sender must know the IP ID, which is not masked.
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,5 +46,19 @@ uint32_t wire_icrc_end(uint32_t crc);
  */
 uint32_t wire_icrc(const struct wire_ip *ip, const struct wire_udp *udp, const uint8_t *bth,
 		   size_t len);
+
+/*
+ * A CRC is linear and can be run backwards, so an ICRC tells the ID of its packet to whoever sees all of the packet but
+ * that. 16 of its 32 bits are spent on it; the other 16 still say whether the packet is broken.
+ */
+
+/** What undoes the bytes of an IPv4 packet behind ID and flags, for wire_icrc_find_id(); `len` as for wire_icrc(). */
+uint32_t wire_icrc_undo(size_t len);
+
+/**
+ * The ICRC would be right if the ID were *id: true, with *id, which is the ID that it was computed with before, corrected. DF
+ * may be the other way, too. False when no ID makes it right.
+ */
+bool wire_icrc_find_id(uint32_t undo, uint32_t computed, uint32_t received, uint16_t *id);
 
 #endif

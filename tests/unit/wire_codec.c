@@ -104,6 +104,40 @@ static void crc_masks_what_routers_change(void **state)
 	assert_int_not_equal(wire_icrc(&ip, &udp, bth, sizeof(bth)), want);
 }
 
+static void crc_tells_the_id(void **state)
+{
+	static uint8_t bth[4200];
+	struct wire_udp udp = { 0xc001, WIRE_ROCE_PORT, 0 };
+	struct wire_ip ip = { .ttl = 64, .dont_frag = true };
+	uint64_t s = 5;
+	size_t len, i;
+	int found = 0;
+
+	(void)state;
+	wire_gid_from_v4(ip.src, (uint8_t[]){ 10, 0, 2, 1 });
+	wire_gid_from_v4(ip.dst, (uint8_t[]){ 10, 0, 2, 2 });
+	for (i = 0; i < sizeof(bth); i++)
+		bth[i] = (uint8_t)rnd(&s);
+	for (len = 12; len < sizeof(bth); len += len < 80 ? 1 : 97) {
+		uint32_t undo = wire_icrc_undo(len), zero;
+		uint16_t sent = (uint16_t)rnd(&s), id = 0;
+
+		ip.id = 0;
+		zero = wire_icrc(&ip, &udp, bth, len);
+		ip.id = sent;
+		ip.dont_frag = len & 1;
+		assert_true(wire_icrc_find_id(undo, zero, wire_icrc(&ip, &udp, bth, len), &id));
+		ip.dont_frag = true;
+		assert_int_equal(id, sent);
+		/* One wrong bit is never taken for an ID; of wrong CRCs one in 2^15 is. */
+		bth[len - 1] ^= (uint8_t)(1 << (len & 7));
+		assert_false(wire_icrc_find_id(undo, zero, wire_icrc(&ip, &udp, bth, len), &id));
+		for (i = 0; i < 1000; i++)
+			found += wire_icrc_find_id(undo, zero, (uint32_t)rnd(&s), &id);
+	}
+	assert_true(found < 40);
+}
+
 /* --- numbers ------------------------------------------------------------------------------------ */
 
 static void psn_distance_wraps(void **state)
@@ -546,6 +580,7 @@ int main(void)
 		cmocka_unit_test(crc_is_the_same_however_it_is_cut),
 		cmocka_unit_test(crc_by_folding_is_the_same_as_by_tables),
 		cmocka_unit_test(crc_masks_what_routers_change),
+		cmocka_unit_test(crc_tells_the_id),
 		cmocka_unit_test(psn_distance_wraps),
 		cmocka_unit_test(timer_codes_match_the_tables),
 		cmocka_unit_test(mtu_codes_match_their_sizes),

@@ -170,10 +170,12 @@ void side_linger(struct side *s)
 void side_report(const struct side *s)
 {
 	const struct rnic_counters *c = rnic_counters(s->rnic);
+	const struct rnic_udp_stats *u = rnic_udp_stats(s->wire);
 
-	printf("packets sent %llu, received %llu, sent again %llu, time-outs %llu; NAKs sent %llu, "
-	       "received %llu, of RNR %llu\n",
+	printf("packets sent %llu, received %llu, wrong ICRCs %llu, any ID %llu, sent again "
+	       "%llu, time-outs %llu; NAKs sent %llu, received %llu, of RNR %llu\n",
 	       (unsigned long long)c->tx_packets, (unsigned long long)c->rx_packets,
+	       (unsigned long long)u->rx_bad_icrc, (unsigned long long)u->rx_any_id,
 	       (unsigned long long)c->retransmits, (unsigned long long)c->timeouts,
 	       (unsigned long long)c->tx_naks, (unsigned long long)c->rx_naks,
 	       (unsigned long long)c->rx_rnr_naks);

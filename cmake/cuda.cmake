@@ -49,8 +49,17 @@ if(GPUNET_WITH_CUDA)
 		set(CMAKE_CUDA_HOST_COMPILER ${GPUNET_CXX})
 	endif()
 	enable_language(CUDA)
+	# The shared CUDA run time, put where programs of the build look for it (see gpunet_link_cuda); a toolkit
+	# without it has the static one.
+	cmake_path(GET GPUNET_NVCC PARENT_PATH nvcc_dir)
+	find_library(GPUNET_CUDART NAMES cudart cudart_static
+		HINTS ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES} ${nvcc_dir}/../lib64 ${nvcc_dir}/../lib REQUIRED)
+	execute_process(COMMAND ${CMAKE_READELF} -d ${GPUNET_CUDART} OUTPUT_VARIABLE dynamic ERROR_QUIET)
+	if(dynamic MATCHES "\\(SONAME\\)[^\n]*\\[(libcudart[^]]*)\\]")
+		configure_file(${GPUNET_CUDART} ${CMAKE_BINARY_DIR}/lib/${CMAKE_MATCH_1} COPYONLY)
+	endif()
 	# nvcc's launch stubs need a few routines of the C++ run time; linked statically, so that a
-	# program depends on the C library and the driver only (see gpunet_link_cuda).
+	# program depends on the C library, the driver and what lies beside it only.
 	set(CMAKE_CUDA_IMPLICIT_LINK_LIBRARIES "")
 	list(JOIN gpunet_warnings "," gpunet_xcompiler)
 	set(gpunet_cuda_flags -Xcompiler=${gpunet_xcompiler})

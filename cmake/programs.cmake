@@ -48,9 +48,21 @@ endfunction()
 # Everything that has kernels for a GPU: what check.sh --gpu-bundle builds.
 add_custom_target(gpunet_gpu)
 
+# gpunet_link_cuda(target [STATIC]): the library, the CUDA run time and the part of the C++ run time that the
+# launch stubs need. Programs find the shared libraries in ../lib, seen from where they lie, in the build and in a GPU
+# bundle; one copy serves sixty programs. An installed one (STATIC) carries its own.
 function(gpunet_link_cuda target)
 	add_dependencies(gpunet_gpu ${target})
-	target_link_libraries(${target} PRIVATE cudart_static -l:libstdc++.a rt pthread dl)
+	if("STATIC" IN_LIST ARGN)
+		target_link_libraries(${target} PRIVATE gpunet_static cudart_static)
+	else()
+		target_link_libraries(${target} PRIVATE gpunet ${GPUNET_CUDART})
+		set_target_properties(${target} PROPERTIES
+			BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../lib")
+		# DT_RPATH: it comes before LD_LIBRARY_PATH, which may name another gpunet.
+		target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+	endif()
+	target_link_libraries(${target} PRIVATE -l:libstdc++.a rt pthread dl)
 	target_link_options(${target} PRIVATE -static-libgcc)
 	target_link_directories(${target} PRIVATE ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES})
 endfunction()
@@ -70,26 +82,18 @@ function(gpunet_program name)
 	endif()
 	gpunet_executable(${target} ${sources})
 	set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name})
-	target_link_libraries(${target} PRIVATE gpunet_static)
-	if(GPUNET_WITH_CUDA)
+	if(NOT GPUNET_WITH_CUDA OR NOT arg_KERNELS)
+		target_link_libraries(${target} PRIVATE gpunet_static)
+	else()
 		target_compile_definitions(${target} PRIVATE GPUNET_WITH_CUDA=1)
-		gpunet_link_cuda(${target})
+		if(arg_INSTALL)
+			gpunet_link_cuda(${target} STATIC)
+		else()
+			gpunet_link_cuda(${target})
+		endif()
 	endif()
 	if(arg_INSTALL)
 		install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-	endif()
-endfunction()
-
-# gpunet_device_program(name file.c): one file, two programs: bin/name with C11 for the CPU device and, with CUDA,
-# bin/name-cuda with the same file by nvcc.
-function(gpunet_device_program name file)
-	gpunet_program(${name} ${file})
-	if(GPUNET_WITH_CUDA)
-		gpunet_cuda_source(wrapper ${file})
-		gpunet_executable(program_${name}-cuda ${wrapper})
-		set_target_properties(program_${name}-cuda PROPERTIES OUTPUT_NAME ${name}-cuda)
-		target_link_libraries(program_${name}-cuda PRIVATE gpunet_static)
-		gpunet_link_cuda(program_${name}-cuda)
 	endif()
 endfunction()
 
@@ -115,7 +119,8 @@ function(gpunet_unit_test name)
 endfunction()
 
 # gpunet_device_test(name file.c): one file, two programs: C11 on the CPU device (ctest: device.name)
-# and, with CUDA, the same file by nvcc (ctest: cuda.name). Exit code 77: skipped.
+# and, with CUDA, the same file by nvcc (ctest: cuda.name; device/name in the build, as in a GPU bundle). Exit code 77:
+# skipped.
 function(gpunet_device_test name file)
 	gpunet_executable(device_${name} ${file})
 	set_target_properties(device_${name} PROPERTIES C_EXTENSIONS OFF)
@@ -125,9 +130,10 @@ function(gpunet_device_test name file)
 	if(GPUNET_WITH_CUDA)
 		gpunet_cuda_source(wrapper ${file})
 		gpunet_executable(cuda_${name} ${wrapper})
-		target_link_libraries(cuda_${name} PRIVATE gpunet_static)
 		gpunet_link_cuda(cuda_${name})
 		gpunet_add_test(cuda.${name} cuda_${name})
+		set_target_properties(cuda_${name} PROPERTIES OUTPUT_NAME ${name}
+			RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/device)
 		set_tests_properties(cuda.${name} PROPERTIES LABELS cuda)
 	endif()
 endfunction()

@@ -14,14 +14,17 @@ bundle_fill()
 		return 1
 	fi
 	rm -rf "$out.new"
-	mkdir -p "$out.new/bin" "$out.new/device"
-	for file in build-cuda/bin/*; do
-		objcopy --strip-all "$file" "$out.new/bin/${file##*/}" || return 1
+	mkdir -p "$out.new/bin" "$out.new/device" "$out.new/lib"
+	for file in build-cuda/bin/* build-cuda/device/*; do
+		# What has no kernels for a GPU is of no use there.
+		readelf -SW "$file" | grep -q '\.nv_fatbin' || continue
+		objcopy --strip-all "$file" "$out.new/${file#build-cuda/}" || return 1
 	done
-	for file in build-cuda/tests/device/cuda_*; do
-		[ -x "$file" ] || continue
-		objcopy --strip-all "$file" "$out.new/device/${file##*/cuda_}" || return 1
+	# A library lies there under the name by which programs ask for it.
+	for file in build-cuda/lib/lib*.so.*; do
+		[ -L "$file" ] || cp "$file" "$out.new/lib/$(bundle_soname "$file")" || return 1
 	done
+	strip --strip-unneeded "$out.new"/lib/libgpunet.so.* || return 1
 	if [ -f tests/peers/run.py ]; then
 		mkdir "$out.new/peers"
 		cp -R tests/peers/. "$out.new/peers/" || return 1
@@ -36,23 +39,58 @@ bundle_fill()
 	rm -rf "$out" && mv "$out.new" "$out"
 }
 
-# The target has the C library and the driver, nothing else.
+bundle_soname()
+{
+	readelf -d "$1" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p'
+}
+
+# The target has the C library and the driver. Two libraries more lie in the bundle and are found there, wherever
+# it lies and whatever the environment says.
 bundle_needs()
 {
-	local out=$1 file lib bad=0
+	local out=$1 moved file lib found bad=0
 
-	for file in "$out"/bin/* "$out"/device/*; do
-		[ -f "$file" ] || continue
+	moved=$(mktemp -d) && cp -a "$out" "$moved/elsewhere" || return 1
+	for file in "$moved"/elsewhere/*/*; do
+		readelf -h "$file" >/dev/null 2>&1 || continue
 		for lib in $(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
 			case $lib in
 			libc.so.6 | libdl.so.2 | libpthread.so.0 | librt.so.1 | libm.so.6 | ld-linux*) ;;
+			libgpunet.so.* | libcudart.so.*)
+				found=$(LD_LIBRARY_PATH=/nowhere ldd "$file" | awk -v lib="$lib" '$1 == lib { print $3 }')
+				[ "$(realpath -m "$found")" = "$(realpath "$moved")/elsewhere/lib/$lib" ] && continue
+				echo "${file#"$moved"/elsewhere/}: $lib is ${found:-not found}, not lib/$lib"
+				bad=1
+				;;
 			*)
-				echo "$file needs $lib"
+				echo "${file#"$moved"/elsewhere/} needs $lib"
 				bad=1
 				;;
 			esac
 		done
 	done
+	rm -rf "$moved"
+	return $bad
+}
+
+# A moved bundle starts: a program of each kind runs, or says that there is no GPU.
+bundle_starts()
+{
+	local out=$1 moved code bad=0
+
+	moved=$(mktemp -d) && cp -a "$out" "$moved/elsewhere" || return 1
+	env -u LD_LIBRARY_PATH timeout 60 "$moved/elsewhere/device/sock_echo"
+	code=$?
+	[ $code = 0 ] || [ $code = 77 ] || bad=1
+	echo "device/sock_echo: exit code $code"
+	env -u LD_LIBRARY_PATH timeout 60 "$moved/elsewhere/bin/gpunet" info || bad=1
+	# The bench and the real programs, on the CPU device.
+	(
+		cd "$moved/elsewhere" && unset LD_LIBRARY_PATH || exit 1
+		timeout 60 ./bench.sh --device cpu --quick --only echo &&
+			timeout 60 python3 peers/run.py --gpunet bin/gpunet --only '^(echo_bytes|example_echo)_tcp$'
+	) || bad=1
+	rm -rf "$moved"
 	return $bad
 }
 
@@ -76,8 +114,8 @@ bundle_tests()
 bundle=$(realpath -m "$bundle")
 if build cuda --target gpunet_gpu; then
 	# The functions run in this shell's copy: run() starts commands with timeout, which needs a program.
-	export -f bundle_fill bundle_needs bundle_size bundle_tests
-	for part in fill needs size tests; do
+	export -f bundle_fill bundle_soname bundle_needs bundle_starts bundle_size bundle_tests
+	for part in fill needs starts size tests; do
 		# shellcheck disable=SC2016
 		step "bundle-$part" 120 bash -c 'bundle_"$1" "$2"' bash "$part" "$bundle" || break
 		tail -n 1 "$logs/bundle-$part.log"

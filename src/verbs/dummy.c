@@ -173,6 +173,28 @@ static int no_export_queue(struct verbs_qp *qp, struct verbs_queue_export *out)
 	return -EOPNOTSUPP;
 }
 
+static int no_device_open(struct verbs *v, const char *name, struct verbs_device **out)
+{
+	return -EOPNOTSUPP;
+}
+
+static int no_device_gid(struct verbs_device *d, unsigned index, struct verbs_gid *out)
+{
+	return -EOPNOTSUPP;
+}
+
+static int no_peer_qp_create(struct verbs_device *d, struct verbs_qp_init *init,
+			     struct verbs_qp **out)
+{
+	return -EOPNOTSUPP;
+}
+
+static int no_peer_qp_connect(struct verbs_qp *qp, const struct verbs_peer *to,
+			      const struct verbs_conn_param *p)
+{
+	return -EOPNOTSUPP;
+}
+
 #define DUMMY(name_, open_)                                                                        \
 	{                                                                                          \
 		.name = name_, .open = open_, .close = no_close, .devices = no_devices,            \
@@ -188,6 +210,8 @@ static int no_export_queue(struct verbs_qp *qp, struct verbs_queue_export *out)
 		.poll = no_poll, .arm = no_arm, .qp_create = no_qp_create,                         \
 		.qp_destroy = no_qp_destroy, .post_send = no_post_send, .post_recv = no_post_recv, \
 		.reg = no_reg, .dereg = no_dereg, .export_queue = no_export_queue,                 \
+		.device_open = no_device_open, .device_gid = no_device_gid,                        \
+		.peer_qp_create = no_peer_qp_create, .peer_qp_connect = no_peer_qp_connect,        \
 	}
 
 const struct verbs_ops verbs_dummy = DUMMY("dummy", no_open);

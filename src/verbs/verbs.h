@@ -232,6 +232,25 @@ struct verbs_device_info {
 #define VERBS_DEVICE_SOFTWARE 4u /* no hardware: registered memory must be the CPU's */
 #define VERBS_DEVICE_EXPORT 8u   /* export_queue works */
 
+/* ---- queue pairs without a connection manager: numbers are exchanged in some other way --------------------------------------- */
+
+/* An entry of a device's table of addresses. */
+struct verbs_gid {
+	uint8_t gid[16];
+	uint16_t lid; /* InfiniBand: of the port; 0: by gid only */
+	bool usable;  /* for RoCEv2, or InfiniBand */
+};
+
+/* What peer_qp_connect needs to know. */
+struct verbs_peer {
+	unsigned gid_index; /* ours, as device_gid counts */
+	uint32_t my_psn;    /* the first number that we send with */
+	uint32_t qpn, psn;  /* the peer's, and the first number that it sends with */
+	uint16_t lid;
+	uint8_t gid[16];
+	unsigned mtu; /* bytes, what both can: 256 to 4096 */
+};
+
 /* ---- queues for device-posted work ----------------------------------------------------------------------------------------- */
 
 /* A queue pair's memory, in the formats of mlx5 (src/wire/mlx5.h). All addresses are the CPU's. */
@@ -345,6 +364,17 @@ struct verbs_ops {
 
 	/* Gives the queue pair's send side to whoever has its memory: post_send is over. -EOPNOTSUPP in general. */
 	int (*export_queue)(struct verbs_qp *qp, struct verbs_queue_export *out);
+
+	/* [slow] The device of that name, as `devices` tells it. -ENODEV. It stays until `close`. */
+	int (*device_open)(struct verbs *v, const char *name, struct verbs_device **out);
+	/* [slow] -ENOENT: there is no entry of that number, nor a later one. */
+	int (*device_gid)(struct verbs_device *d, unsigned index, struct verbs_gid *out);
+	/* [slow] As qp_create, for no id; ended by qp_destroy. */
+	int (*peer_qp_create)(struct verbs_device *d, struct verbs_qp_init *init,
+			      struct verbs_qp **out);
+	/* [slow] To RTS, for that peer; of `p` everything but private data counts. */
+	int (*peer_qp_connect)(struct verbs_qp *qp, const struct verbs_peer *to,
+			       const struct verbs_conn_param *p);
 };
 
 /* Every slot answers -EOPNOTSUPP, or does nothing, or (descriptors) -1. */

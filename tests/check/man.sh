@@ -25,7 +25,9 @@ has()
 missing="$missing$(has man/gpunet.7 include/gpunet/dev/socket.h \
 	's/^GNET_DEV [a-z0-9_]* \(g[a-z0-9]*\)(.*/\1/p')
 $(has man/gpunet_open.3 include/gpunet/gpunet.h \
-	'/^static/d; s/^[a-z].*[ *]\(gpunet_[a-z_]*\)(.*/\1/p')"
+	'/^static/d; s/^[a-z].*[ *]\(gpunet_[a-z_]*\)(.*/\1/p')
+$(has man/gpunet_verbs.3 include/gpunet/verbs.h \
+	's/^[a-z].*[ *]\(gpunet_verbs_[a-z_]*\)(.*/\1/p')"
 bad=$(printf '%s\n%s\n' "$wrong" "$missing" | grep .)
 [ -z "$bad" ] || echo "$bad"
 set -- man/*.[1-9]

@@ -108,16 +108,32 @@ int ib_arm(struct verbs_cq *cq)
 
 /* ---- queue pairs ---------------------------------------------------------------------------------------------------------------- */
 
+static struct ibv_qp_init_attr attr_of(const struct verbs_qp_init *init)
+{
+	return (struct ibv_qp_init_attr){ .send_cq = init->send_cq->cq,
+					  .recv_cq = init->recv_cq->cq,
+					  .cap = { .max_send_wr = init->max_send_wr,
+						   .max_recv_wr = init->max_recv_wr,
+						   .max_send_sge = init->max_send_sge,
+						   .max_recv_sge = init->max_recv_sge,
+						   .max_inline_data = init->max_inline },
+					  .qp_type = IBV_QPT_RC };
+}
+
+static void tell_caps(struct verbs_qp_init *init, const struct ibv_qp_init_attr *attr,
+		      const struct ibv_qp *qp)
+{
+	init->max_send_wr = attr->cap.max_send_wr;
+	init->max_recv_wr = attr->cap.max_recv_wr;
+	init->max_send_sge = attr->cap.max_send_sge;
+	init->max_recv_sge = attr->cap.max_recv_sge;
+	init->max_inline = attr->cap.max_inline_data;
+	init->qpn = qp->qp_num;
+}
+
 int ib_qp_create(struct verbs_id *id, struct verbs_qp_init *init, struct verbs_qp **out)
 {
-	struct ibv_qp_init_attr attr = { .send_cq = init->send_cq->cq,
-					 .recv_cq = init->recv_cq->cq,
-					 .cap = { .max_send_wr = init->max_send_wr,
-						  .max_recv_wr = init->max_recv_wr,
-						  .max_send_sge = init->max_send_sge,
-						  .max_recv_sge = init->max_recv_sge,
-						  .max_inline_data = init->max_inline },
-					 .qp_type = IBV_QPT_RC };
+	struct ibv_qp_init_attr attr = attr_of(init);
 	struct verbs_device *d = ib_id_device(id);
 	struct verbs_qp *qp;
 	int rc;
@@ -139,20 +155,115 @@ int ib_qp_create(struct verbs_id *id, struct verbs_qp_init *init, struct verbs_q
 	}
 	qp->cm = id->cm;
 	qp->qp = id->cm->qp;
-	init->max_send_wr = attr.cap.max_send_wr;
-	init->max_recv_wr = attr.cap.max_recv_wr;
-	init->max_send_sge = attr.cap.max_send_sge;
-	init->max_recv_sge = attr.cap.max_recv_sge;
-	init->max_inline = attr.cap.max_inline_data;
-	init->qpn = qp->qp->qp_num;
+	tell_caps(init, &attr, qp->qp);
 	*out = qp;
 	return 0;
 }
 
 void ib_qp_destroy(struct verbs_qp *qp)
 {
-	ib_lib.destroy_qp(qp->cm);
+	if (qp->cm)
+		ib_lib.destroy_qp(qp->cm);
+	else
+		(void)ib_lib.destroy_raw_qp(qp->qp);
 	sys.free(qp);
+}
+
+/* ---- queue pairs whose peer is told by numbers ------------------------------------------------------------------------------------ */
+
+enum { REMOTE = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
+
+int ib_peer_qp_create(struct verbs_device *d, struct verbs_qp_init *init, struct verbs_qp **out)
+{
+	struct ibv_qp_attr to_init = { .qp_state = IBV_QPS_INIT,
+				       .port_num = 1,
+				       .qp_access_flags = REMOTE };
+	struct ibv_qp_init_attr attr = attr_of(init);
+	struct verbs_qp *qp = sys.alloc(sizeof(*qp));
+	int rc;
+
+	if (!qp)
+		return -ENOMEM;
+	qp->qp = ib_lib.create_raw_qp(d->pd, &attr);
+	if (!qp->qp && attr.cap.max_inline_data) {
+		attr.cap.max_inline_data = 0;
+		qp->qp = ib_lib.create_raw_qp(d->pd, &attr);
+	}
+	rc = qp->qp ? -ib_lib.modify_qp(qp->qp, &to_init,
+					IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+						IBV_QP_ACCESS_FLAGS)
+		    : -errno;
+	if (rc) {
+		if (qp->qp)
+			(void)ib_lib.destroy_raw_qp(qp->qp);
+		sys.free(qp);
+		return rc;
+	}
+	tell_caps(init, &attr, qp->qp);
+	*out = qp;
+	return 0;
+}
+
+static enum ibv_mtu mtu_code(unsigned bytes)
+{
+	enum ibv_mtu code = IBV_MTU_256;
+
+	while (code < IBV_MTU_4096 && 128u << (code + 1) <= bytes)
+		code++;
+	return code;
+}
+
+static struct ibv_ah_attr way_to(const struct verbs_peer *to)
+{
+	struct ibv_ah_attr ah = { .dlid = to->lid, .port_num = 1 };
+
+	/* On InfiniBand a LID is enough; on Ethernet there is none. */
+	ah.is_global = to->lid == 0;
+	memcpy(ah.grh.dgid.raw, to->gid, 16);
+	ah.grh.sgid_index = (uint8_t)to->gid_index;
+	ah.grh.hop_limit = 64;
+	return ah;
+}
+
+int ib_peer_qp_connect(struct verbs_qp *qp, const struct verbs_peer *to,
+		       const struct verbs_conn_param *p)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR,
+				 .ah_attr = way_to(to),
+				 .path_mtu = mtu_code(to->mtu),
+				 .dest_qp_num = to->qpn,
+				 .rq_psn = to->psn,
+				 .max_dest_rd_atomic = p->responder_resources,
+				 .min_rnr_timer = p->min_rnr_timer };
+	int rc;
+
+	if (qp->cm)
+		return -EINVAL;
+	rc = -ib_lib.modify_qp(qp->qp, &a,
+			       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+				       IBV_QP_MIN_RNR_TIMER);
+	a.qp_state = IBV_QPS_RTS;
+	a.sq_psn = to->my_psn;
+	a.timeout = p->ack_timeout ? p->ack_timeout : 14; /* 67 ms, as perftest has it */
+	a.retry_cnt = p->retry;
+	a.rnr_retry = p->rnr_retry;
+	a.max_rd_atomic = p->initiator_depth;
+	if (!rc)
+		rc = -ib_lib.modify_qp(qp->qp, &a,
+				       IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+					       IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					       IBV_QP_MAX_QP_RD_ATOMIC);
+	return rc;
+}
+
+static int fill_sges(struct ibv_sge *to, const struct verbs_sge *from, unsigned n)
+{
+	unsigned i;
+
+	for (i = 0; i < n; i++)
+		to[i] = (struct ibv_sge){ from[i].addr, from[i].len, from[i].lkey };
+	return (int)n;
 }
 
 static void fill_send(struct ibv_send_wr *to, struct ibv_sge *sge, const struct verbs_send_wr *wr)
@@ -162,13 +273,8 @@ static void fill_send(struct ibv_send_wr *to, struct ibv_sge *sge, const struct 
 	to->opcode = (enum ibv_wr_opcode)wr->opcode;
 	to->send_flags = wr->flags;
 	to->imm_data = htobe32(wr->imm);
-	if (wr->nsge) {
-		sge->addr = wr->sge[0].addr;
-		sge->length = wr->sge[0].len;
-		sge->lkey = wr->sge[0].lkey;
-		to->sg_list = sge;
-		to->num_sge = 1;
-	}
+	to->sg_list = sge;
+	to->num_sge = fill_sges(sge, wr->sge, wr->nsge);
 	if (wr->opcode == VERBS_WR_CMP_SWAP || wr->opcode == VERBS_WR_FETCH_ADD) {
 		to->wr.atomic.remote_addr = wr->raddr;
 		to->wr.atomic.rkey = wr->rkey;
@@ -181,19 +287,18 @@ static void fill_send(struct ibv_send_wr *to, struct ibv_sge *sge, const struct 
 	}
 }
 
-/* One element a request, which is all that gpunet uses so far. */
 static int post_some(struct verbs_qp *qp, const struct verbs_send_wr *wr, int n)
 {
 	struct ibv_send_wr ib[BATCH], *bad = NULL;
-	struct ibv_sge sge[BATCH];
+	struct ibv_sge sge[BATCH][IB_SGES];
 	int i, rc;
 
 	for (i = 0; i < n; i++) {
-		if (wr[i].nsge > 1) {
+		if (wr[i].nsge > IB_SGES) {
 			n = i;
 			break;
 		}
-		fill_send(&ib[i], &sge[i], &wr[i]);
+		fill_send(&ib[i], sge[i], &wr[i]);
 		if (i)
 			ib[i - 1].next = &ib[i];
 	}
@@ -226,20 +331,16 @@ int ib_post_send(struct verbs_qp *qp, const struct verbs_send_wr *wr, int n)
 static int recv_some(struct verbs_qp *qp, const struct verbs_recv_wr *wr, int n)
 {
 	struct ibv_recv_wr ib[BATCH], *bad = NULL;
-	struct ibv_sge sge[BATCH];
+	struct ibv_sge sge[BATCH][IB_SGES];
 	int i, rc;
 
 	memset(ib, 0, sizeof(ib));
 	for (i = 0; i < n; i++) {
-		if (wr[i].nsge > 1)
+		if (wr[i].nsge > IB_SGES)
 			return -EOPNOTSUPP;
 		ib[i].wr_id = wr[i].wr_id;
-		if (wr[i].nsge) {
-			sge[i] = (struct ibv_sge){ wr[i].sge->addr, wr[i].sge->len,
-						   wr[i].sge->lkey };
-			ib[i].sg_list = &sge[i];
-			ib[i].num_sge = 1;
-		}
+		ib[i].sg_list = sge[i];
+		ib[i].num_sge = fill_sges(sge[i], wr[i].sge, wr[i].nsge);
 		if (i)
 			ib[i - 1].next = &ib[i];
 	}

@@ -11,6 +11,8 @@
 
 /* Devices of one machine that we keep track of. */
 #define IB_DEVICES 64
+/* Pieces of a work request that we take. */
+#define IB_SGES 4
 
 /* What the two libraries export and we call. Those that may be missing in older ones are NULL then. */
 struct ib_lib {
@@ -36,6 +38,9 @@ struct ib_lib {
 	__typeof__(ibv_get_async_event) *get_async_event;
 	__typeof__(ibv_ack_async_event) *ack_async_event;
 	__typeof__(ibv_modify_qp) *modify_qp;
+	__typeof__(ibv_create_qp) *create_raw_qp;
+	__typeof__(ibv_destroy_qp) *destroy_raw_qp;
+	__typeof__(ibv_query_gid) *query_gid;
 
 	__typeof__(rdma_get_devices) *get_devices;
 	__typeof__(rdma_free_devices) *free_devices;
@@ -91,7 +96,7 @@ struct verbs_id {
 };
 
 struct verbs_qp {
-	struct rdma_cm_id *cm;
+	struct rdma_cm_id *cm; /* NULL: its peer is told by numbers */
 	struct ibv_qp *qp;
 };
 
@@ -139,6 +144,9 @@ int ib_poll(struct verbs_cq *cq, struct verbs_wc *wc, int n);
 int ib_arm(struct verbs_cq *cq);
 int ib_qp_create(struct verbs_id *id, struct verbs_qp_init *init, struct verbs_qp **out);
 void ib_qp_destroy(struct verbs_qp *qp);
+int ib_peer_qp_create(struct verbs_device *d, struct verbs_qp_init *init, struct verbs_qp **out);
+int ib_peer_qp_connect(struct verbs_qp *qp, const struct verbs_peer *to,
+		       const struct verbs_conn_param *p);
 int ib_post_send(struct verbs_qp *qp, const struct verbs_send_wr *wr, int n);
 int ib_post_recv(struct verbs_qp *qp, const struct verbs_recv_wr *wr, int n);
 int ib_reg(struct verbs_device *d, const struct verbs_mem *m, unsigned access,

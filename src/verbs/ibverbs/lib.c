@@ -58,6 +58,9 @@ static const struct symbol of_ibverbs[] = {
 	SYM("ibv_get_async_event", get_async_event),
 	SYM("ibv_ack_async_event", ack_async_event),
 	SYM("ibv_modify_qp", modify_qp),
+	SYM("ibv_create_qp", create_raw_qp),
+	SYM("ibv_destroy_qp", destroy_raw_qp),
+	SYM("ibv_query_gid", query_gid),
 };
 
 static const struct symbol of_rdmacm[] = {
@@ -207,7 +210,7 @@ static int ib_device_info(struct verbs_device *d, struct verbs_device_info *out)
 	out->max_mr = (unsigned)attr.max_mr;
 	out->max_cqe = (unsigned)attr.max_cqe;
 	out->max_wr = (unsigned)attr.max_qp_wr;
-	out->max_sge = (unsigned)attr.max_sge;
+	out->max_sge = attr.max_sge < IB_SGES ? (unsigned)attr.max_sge : IB_SGES;
 	out->flags = (has_dmabuf(d) ? VERBS_DEVICE_DMABUF : 0) |
 		     (has_peermem() ? VERBS_DEVICE_PEERMEM : 0);
 	return 0;
@@ -225,6 +228,57 @@ static int ib_devices(struct verbs *v, int (*fn)(const struct verbs_device_info 
 			rc = fn(&info, arg);
 	}
 	return rc;
+}
+
+static int ib_device_open(struct verbs *v, const char *name, struct verbs_device **out)
+{
+	unsigned i;
+
+	for (i = 0; i < v->n_devs; i++) {
+		if (strcmp(v->dev[i].ctx->device->name, name) != 0)
+			continue;
+		*out = ib_device(v, v->dev[i].ctx);
+		return *out ? 0 : -ENOMEM;
+	}
+	return -ENODEV;
+}
+
+/* Which RoCE an entry is of, libibverbs tells by a call that is not part of its stable interface; the kernel by a file. */
+static bool is_roce_v2(const char *device, unsigned index)
+{
+	char path[192], text[32] = "";
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/gid_attrs/types/%u", device,
+		 index);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	n = read(fd, text, sizeof(text) - 1);
+	sys.close(fd);
+	return n > 0 && strncmp(text, "RoCE v2", 7) == 0;
+}
+
+static int ib_device_gid(struct verbs_device *d, unsigned index, struct verbs_gid *out)
+{
+	struct ibv_port_attr port;
+	union ibv_gid gid;
+	int rc = query_port(d->ctx, &port);
+
+	if (rc)
+		return -rc;
+	if (index >= (unsigned)port.gid_tbl_len)
+		return -ENOENT;
+	memset(out, 0, sizeof(*out));
+	/* An empty entry may be an error. */
+	if (ib_lib.query_gid(d->ctx, 1, (int)index, &gid))
+		return 0;
+	memcpy(out->gid, gid.raw, 16);
+	out->lid = port.lid;
+	out->usable = port.link_layer != IBV_LINK_LAYER_ETHERNET ||
+		      is_roce_v2(d->ctx->device->name, index);
+	return 0;
 }
 
 /* ---- open and close ------------------------------------------------------------------------------------------------------------ */
@@ -363,4 +417,8 @@ const struct verbs_ops verbs_ibverbs = {
 	.reg = ib_reg,
 	.dereg = ib_dereg,
 	.export_queue = ib_export_queue,
+	.device_open = ib_device_open,
+	.device_gid = ib_device_gid,
+	.peer_qp_create = ib_peer_qp_create,
+	.peer_qp_connect = ib_peer_qp_connect,
 };

@@ -3,6 +3,7 @@
 #include "verbs/rnic/internal.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/sys.h"
 #include "wire/roce.h"
@@ -152,23 +153,22 @@ static int make_qp(struct verbs_device *d, const struct verbs_qp_init *init, str
 	return rc;
 }
 
-int vqp_create(struct verbs_id *id, struct verbs_qp_init *init, struct verbs_qp **out)
+/* `id` NULL: numbers will say who the peer is. */
+static int create_qp(struct verbs_device *d, struct verbs_id *id, struct verbs_qp_init *init,
+		     struct verbs_qp **out)
 {
-	struct verbs_qp *qp;
+	struct verbs_qp *qp = sys.alloc(sizeof(*qp));
 	int rc;
 
-	if (!id->dev || id->qp || !init->send_cq || !init->recv_cq)
-		return -EINVAL;
-	qp = sys.alloc(sizeof(*qp));
 	if (!qp)
 		return -ENOMEM;
-	qp->host = id->dev->host;
+	qp->host = d->host;
 	qp->id = id;
 	/* What inline data cannot be had is not an error: the caller is told what there is. */
 	init->max_inline = init->max_inline < 512 ? init->max_inline : 512;
 	vhost_lock(qp->host);
-	rc = make_qp(id->dev, init, &qp->qp);
-	if (!rc)
+	rc = make_qp(d, init, &qp->qp);
+	if (!rc && id)
 		id->qp = qp;
 	vhost_unlock(qp->host);
 	if (rc) {
@@ -180,12 +180,27 @@ int vqp_create(struct verbs_id *id, struct verbs_qp_init *init, struct verbs_qp 
 	return 0;
 }
 
+int vqp_create(struct verbs_id *id, struct verbs_qp_init *init, struct verbs_qp **out)
+{
+	if (!id->dev || id->qp || !init->send_cq || !init->recv_cq)
+		return -EINVAL;
+	return create_qp(id->dev, id, init, out);
+}
+
+int vqp_create_alone(struct verbs_device *d, struct verbs_qp_init *init, struct verbs_qp **out)
+{
+	if (!init->send_cq || !init->recv_cq)
+		return -EINVAL;
+	return create_qp(d, NULL, init, out);
+}
+
 void vqp_destroy(struct verbs_qp *qp)
 {
 	struct vhost *h = qp->host;
 
 	vhost_lock(h);
-	qp->id->qp = NULL;
+	if (qp->id)
+		qp->id->qp = NULL;
 	/* Acknowledgements that are due go out before. */
 	vhost_flush(h);
 	rnic_qp_destroy(qp->qp);
@@ -198,12 +213,31 @@ static unsigned least(unsigned a, unsigned b)
 	return a < b ? a : b;
 }
 
+/* From INIT to RTS. */
+static int to_rts(struct rnic_qp *qp, struct rnic_qp_attr *a, uint64_t now)
+{
+	int rc;
+
+	a->state = RNIC_QPS_RTR;
+	rc = rnic_qp_modify(qp, a,
+			    RNIC_ATTR_STATE | RNIC_ATTR_PATH | RNIC_ATTR_MTU | RNIC_ATTR_DEST_QPN |
+				    RNIC_ATTR_RQ_PSN | RNIC_ATTR_MIN_RNR | RNIC_ATTR_DEST_RD_ATOMIC,
+			    now);
+	a->state = RNIC_QPS_RTS;
+	if (!rc)
+		rc = rnic_qp_modify(qp, a,
+				    RNIC_ATTR_STATE | RNIC_ATTR_SQ_PSN | RNIC_ATTR_TIMEOUT |
+					    RNIC_ATTR_RETRY | RNIC_ATTR_RNR_RETRY |
+					    RNIC_ATTR_RD_ATOMIC,
+				    now);
+	return rc;
+}
+
 int vqp_connect(struct verbs_qp *qp, uint64_t now)
 {
 	const struct verbs_id *id = qp->id;
 	const struct rnic_cm_qp *them = &id->theirs;
 	struct rnic_qp_attr a = {
-		.state = RNIC_QPS_RTR,
 		.path = rnic_cm_route(id->conn)->path,
 		.mtu = wire_mtu_bytes(them->mtu),
 		.dest_qpn = them->qpn,
@@ -217,19 +251,35 @@ int vqp_connect(struct verbs_qp *qp, uint64_t now)
 				   MAX_RD_ATOMIC),
 		.dest_rd_atomic = least(id->param.responder_resources, MAX_RD_ATOMIC),
 	};
+
+	return to_rts(qp->qp, &a, now);
+}
+
+int vqp_connect_alone(struct verbs_qp *qp, const struct verbs_peer *to,
+		      const struct verbs_conn_param *p)
+{
+	unsigned mtu = wire_mtu_bytes(wire_mtu_code(to->mtu));
+	struct rnic_qp_attr a = {
+		.mtu = least(mtu, wire_mtu_bytes(qp->host->mtu_code)),
+		.dest_qpn = to->qpn,
+		.rq_psn = to->psn & WIRE_PSN_MASK,
+		.sq_psn = to->my_psn & WIRE_PSN_MASK,
+		.timeout = p->ack_timeout ? p->ack_timeout : VRNIC_ACK_TIMEOUT,
+		.retry = p->retry,
+		.rnr_retry = p->rnr_retry,
+		.min_rnr = p->min_rnr_timer,
+		.rd_atomic = least(p->initiator_depth, MAX_RD_ATOMIC),
+		.dest_rd_atomic = least(p->responder_resources, MAX_RD_ATOMIC),
+	};
 	int rc;
 
-	rc = rnic_qp_modify(qp->qp, &a,
-			    RNIC_ATTR_STATE | RNIC_ATTR_PATH | RNIC_ATTR_MTU | RNIC_ATTR_DEST_QPN |
-				    RNIC_ATTR_RQ_PSN | RNIC_ATTR_MIN_RNR | RNIC_ATTR_DEST_RD_ATOMIC,
-			    now);
-	a.state = RNIC_QPS_RTS;
-	if (!rc)
-		rc = rnic_qp_modify(qp->qp, &a,
-				    RNIC_ATTR_STATE | RNIC_ATTR_SQ_PSN | RNIC_ATTR_TIMEOUT |
-					    RNIC_ATTR_RETRY | RNIC_ATTR_RNR_RETRY |
-					    RNIC_ATTR_RD_ATOMIC,
-				    now);
+	if (qp->id || to->gid_index || !mtu)
+		return -EINVAL;
+	memcpy(a.path.src, qp->host->addr.gid, 16);
+	memcpy(a.path.dst, to->gid, 16);
+	vhost_lock(qp->host);
+	rc = to_rts(qp->qp, &a, sys.now_ns());
+	vhost_unlock(qp->host);
 	return rc;
 }
 

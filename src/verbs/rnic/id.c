@@ -14,7 +14,6 @@
 enum {
 	FIRST_PORT = 49152, /* of those that are chosen */
 	LOOPBACK_TRIES = 64,
-	ACK_TIMEOUT = 17, /* 0.5 s: the provider's own default */
 	FLOW_MASK = 0xfffff,
 };
 
@@ -407,7 +406,7 @@ static struct rnic_cm_qp mine_of(struct verbs_id *id, const struct verbs_conn_pa
 {
 	id->param = *p;
 	if (!id->param.ack_timeout)
-		id->param.ack_timeout = ACK_TIMEOUT;
+		id->param.ack_timeout = VRNIC_ACK_TIMEOUT;
 	id->my_psn = rnd32() & WIRE_PSN_MASK;
 	return (struct rnic_cm_qp){ .qpn = rnic_qp_num(id->qp->qp),
 				    .psn = id->my_psn,

@@ -32,7 +32,10 @@
 #include "rnic/wire.h"
 #include "verbs/verbs.h"
 
-enum { VRNIC_ADDRESSES = 32 };
+enum {
+	VRNIC_ADDRESSES = 32,
+	VRNIC_ACK_TIMEOUT = 17, /* 0.5 s: the provider's own default */
+};
 
 struct vaddr {
 	uint8_t gid[16];
@@ -158,7 +161,7 @@ struct verbs_cq {
 struct verbs_qp {
 	struct vhost *host;
 	struct rnic_qp *qp;
-	struct verbs_id *id;
+	struct verbs_id *id; /* NULL: its peer is told by numbers */
 };
 
 /* --- addr.c ------------------------------------------------------------------------------------- */
@@ -262,6 +265,9 @@ int vcq_poll(struct verbs_cq *cq, struct verbs_wc *wc, int n);
 int vcq_arm(struct verbs_cq *cq);
 int vqp_create(struct verbs_id *id, struct verbs_qp_init *init, struct verbs_qp **out);
 void vqp_destroy(struct verbs_qp *qp);
+int vqp_create_alone(struct verbs_device *d, struct verbs_qp_init *init, struct verbs_qp **out);
+int vqp_connect_alone(struct verbs_qp *qp, const struct verbs_peer *to,
+		      const struct verbs_conn_param *p);
 int vqp_post_send(struct verbs_qp *qp, const struct verbs_send_wr *wr, int n);
 int vqp_post_recv(struct verbs_qp *qp, const struct verbs_recv_wr *wr, int n);
 /* With the host's lock. To RTS, for the peer of its id. */

@@ -146,6 +146,34 @@ static int rnic_prov_devices(struct verbs *v,
 	return n < 0 ? n : rc;
 }
 
+/* Its names are addresses: "rnic:ADDRESS". */
+static int rnic_prov_device_open(struct verbs *v, const char *name, struct verbs_device **out)
+{
+	const char *text = strncmp(name, "rnic:", 5) == 0 ? name + 5 : name;
+	uint8_t gid[16] = { 0 };
+	struct in_addr v4;
+	struct vaddr a;
+	int rc;
+
+	if (inet_pton(AF_INET, text, &v4) == 1)
+		wire_gid_from_v4(gid, (const uint8_t *)&v4);
+	else if (inet_pton(AF_INET6, text, gid) != 1)
+		return -ENODEV;
+	rc = vaddr_find(gid, 0, &a);
+	if (rc)
+		return rc == -EADDRNOTAVAIL ? -ENODEV : rc;
+	return vdevice_get(v, &a, false, out);
+}
+
+static int rnic_prov_device_gid(struct verbs_device *d, unsigned index, struct verbs_gid *out)
+{
+	if (index)
+		return -ENOENT;
+	*out = (struct verbs_gid){ .usable = true };
+	memcpy(out->gid, d->host->addr.gid, 16);
+	return 0;
+}
+
 static int rnic_prov_device_info(struct verbs_device *d, struct verbs_device_info *out)
 {
 	struct vaddr now;
@@ -259,4 +287,8 @@ const struct verbs_ops verbs_rnic = {
 	.reg = rnic_prov_reg,
 	.dereg = rnic_prov_dereg,
 	.export_queue = rnic_prov_export,
+	.device_open = rnic_prov_device_open,
+	.device_gid = rnic_prov_device_gid,
+	.peer_qp_create = vqp_create_alone,
+	.peer_qp_connect = vqp_connect_alone,
 };

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 
+from cases_programs import find_example
 from peerlib import Process, Skip, case, check, cpu_ticks, pattern, same
 
 MIB = 1 << 20
@@ -52,6 +53,22 @@ def rdma_echo(env):
     for n in (1, 1000, env.size(64, 4) * MIB):
         data = pattern(n)
         same(data, through(env, server, data))
+
+
+@case("rdma_verbs_example")
+def rdma_verbs_example(env):
+    """The example of <gpunet/verbs.h>: WRITE, READ and FETCH_ADD between two CPU processes."""
+    program = env.wrapper + [find_example(env, "verbs")]
+    host = own_address(env)
+    server = Process(env, program + ["server", host], stdout=subprocess.PIPE, extra_env=RNIC)
+    line = server.p.stdout.readline().decode().split()
+    check(line[:1] == ["listening"], f"the server said {line}, {server.err()}")
+    client = Process(env, program + ["client", host, line[-1], "good morning"], stdout=subprocess.PIPE, extra_env=RNIC)
+    text = client.p.stdout.read().decode()
+    client.expect(0)
+    check(text == 'wrote and read "good morning"; 0 visits before\n', text)
+    server.expect(0)
+    check(server.p.stdout.read() == b'1 visits, and the text "good morning"\n', "the server has seen something else")
 
 
 @case("rdma_clients", limit=120)

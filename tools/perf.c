@@ -16,9 +16,12 @@ static void help(void)
 {
 	puts("usage: gpunet perf URL [--dgram] [option ...]\n"
 	     "       gpunet perf TEST URL [option ...]\n"
+	     "       gpunet perf RDMA-TEST [HOST] [option ...]\n"
 	     "\n"
 	     "The first form is the server: it serves any test until SIGINT or SIGTERM. The second form\n"
-	     "is the client, which measures and prints columns as perftest does.\n"
+	     "is the client, which measures and prints columns as perftest does. The third form is RDMA\n"
+	     "posted by the CPU: write_bw, write_lat, read_bw, read_lat, send_bw, send_lat, atomic_bw;\n"
+	     "\"gpunet perf write_bw --help\" tells more.\n"
 	     "\n"
 	     "  TEST         stream_lat, stream_bw, conn_rate, dgram_lat\n"
 	     "  URL          tcp://host:port, rdma://host:port, unix:///path, unix:@name; datagrams:\n"
@@ -461,6 +464,10 @@ int cmd_perf(int argc, char **argv)
 
 	if (!o)
 		return tool_fail("memory is short");
+	if (perf_is_verbs(argc, argv)) {
+		free(o);
+		return perf_verbs(argc, argv);
+	}
 	o->conns = 1;
 	o->blocks = 16;
 	o->host = device && strcmp(device, "host") == 0;

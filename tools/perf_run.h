@@ -29,6 +29,12 @@ struct perf_run {
 	double peak; /* messages a second, the best of the intervals that were looked at; 0: none */
 };
 
+/* ---- perf_verbs.c ------------------------------------------------------------------------------ */
+
+/* Whether the command line names a test of RDMA posted by the CPU. */
+bool perf_is_verbs(int argc, char **argv);
+int perf_verbs(int argc, char **argv);
+
 /* ---- perf_host.c ------------------------------------------------------------------------------- */
 
 /* Serves until a signal comes. */

@@ -128,3 +128,80 @@ def perf_columns(env, _):
     check(out[0].split()[0] == "#bytes" and "t_typical[usec]" in out[0], f"heading {out[0]!r}")
     check([int(line.split()[0]) for line in out[1:]] == [1 << i for i in range(21)], f"sizes in {out[1:]}")
     s.stop()
+
+
+# ---- RDMA posted by the CPU --------------------------------------------------------------------
+
+BANDWIDTH = {"bw_peak_mib_s", "bw_avg_mib_s", "msg_rate_mpps"}
+LATENCY = {"t_min_us", "t_max_us", "t_typical_us", "t_avg_us", "t_stdev_us", "t_99_us", "t_999_us"}
+POSTED = {"test", "provider", "device", "role", "size", "iterations", "mtu", "tx_depth"}
+
+
+def verbs_server(env, test, host, *more):
+    p = Process(env, env.command("perf", test, "--bind", host, *more), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                extra_env=RNIC)
+    line = p.p.stdout.readline()
+    check(line == b"listening on TCP port 18515\n", f"the server said {line!r}, {p.err()!r}")
+    return p
+
+
+def verbs_pair(env, test, *more):
+    """A client and a server, each a process with the software RNIC: the client's row and what the server printed."""
+    host = own_address(env)
+    server = verbs_server(env, test, host, *more)
+    client = Process(env, env.command("perf", test, host, "--json", *more), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                     extra_env=RNIC)
+    out = client.p.stdout.read()
+    client.expect(0, 30, f"the client of {test} did not end")
+    server.expect(0, 10, f"the server of {test} did not end")
+    row = json.loads(out)
+    wanted = LATENCY if test.endswith("_lat") else BANDWIDTH
+    check(set(row) == POSTED | wanted, f"members of {row}")
+    check(row["test"] == test and row["provider"] == "rnic" and row["device"].startswith("rnic:127.") and row["role"] == "client",
+          f"{row}")
+    check(all(row[k] > 0 for k in wanted - {"t_stdev_us"}), f"{row}")
+    return row, server.p.stdout.read().decode()
+
+
+@each(("write", "read", "send", "atomic"), limit=60)
+def perf_verbs_bw(env, kind):
+    """Bandwidths: several sizes and depths, more messages than receives are posted at once."""
+    size = 8 if kind == "atomic" else 65536
+    row, text = verbs_pair(env, f"{kind}_bw", "-n", "700", "-t", "16", "-l", "8")
+    check((row["size"], row["iterations"], row["tx_depth"]) == (size, 700, 16), f"{row}")
+    check(text.splitlines()[-1].split()[:2] == [str(size), "700"], f"the server printed {text!r}")
+    if kind != "atomic":
+        row, _ = verbs_pair(env, f"{kind}_bw", "--size", "70001", "--count", "20", "--mtu", "1024")
+        check((row["size"], row["mtu"]) == (70001, 1024), f"{row}")
+
+
+@each(("write", "read", "send"), limit=60)
+def perf_verbs_lat(env, kind):
+    """Latencies: as perftest's columns, and with sizes that are not inline."""
+    row, text = verbs_pair(env, f"{kind}_lat", "-n", "300")
+    check((row["size"], row["iterations"]) == (2, 300), f"{row}")
+    order = [row[k] for k in ("t_min_us", "t_typical_us", "t_99_us", "t_999_us", "t_max_us")]
+    check(order == sorted(order), f"times out of order: {row}")
+    if kind == "read":
+        check(text == "", f"a server that does nothing printed {text!r}")
+    else:
+        check("t_typical[usec]" in text and text.splitlines()[-1].split()[0] == "2", f"the server printed {text!r}")
+    verbs_pair(env, f"{kind}_lat", "--size", "9000", "--count", "30")
+
+
+@case("perf_verbs_strangers", limit=60)
+def perf_verbs_strangers(env):
+    """Peers that do not speak perftest's language, or leave in the middle of it; and nobody at all."""
+    for text in (b"GET / HTTP/1.0\r\n\r\n" * 10, b"", b"6.27" + bytes(12) + b"\0\0\x10\0" + bytes(4) + b"9\0",
+                 b"6.27" + bytes(12) + b"\0\0\x10\0" + bytes(4) + b"3\0" + b"z" * 108):
+        host = own_address(env)
+        server = verbs_server(env, "write_bw", host)
+        with socket.create_connection((host, 18515)) as c:
+            c.sendall(text)
+            c.shutdown(socket.SHUT_WR)
+            server.expect(1, 10, "the server did not end")
+            check("gpunet perf: " in server.err(), f"no reason: {server.err()!r}")
+    client = Process(env, env.command("perf", "read_lat", host), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                     extra_env=RNIC)
+    client.expect(1, 10)
+    check("refused" in client.err() and 'start "gpunet perf read_lat" there' in client.err(), f"{client.err()!r}")

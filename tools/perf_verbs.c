@@ -1,0 +1,591 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * gpunet perf write_bw and so on: RDMA posted by the CPU, between two gpunets or with a program of perftest, by whose exchange
+ * over TCP the two sides always meet.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "perf_run.h"
+#include "perf_verbs.h"
+
+enum { PAGE = 4096, LINE = 64, READS = 16, RECV_DEPTH = 512, INLINE = 220, LEAVE_MS = 1000 };
+
+/* ---- the command line ------------------------------------------------------------------------------------------------------ */
+
+static void help(void)
+{
+	puts("usage: gpunet perf RDMA-TEST [option ...]\n"
+	     "       gpunet perf RDMA-TEST HOST [option ...]\n"
+	     "\n"
+	     "RDMA posted by the CPU. The first form is the server, for one client, the second the\n"
+	     "client, which measures. Either can be a program of perftest, of the same test, size and\n"
+	     "count: ib_write_bw for write_bw and so on.\n"
+	     "\n"
+	     "  RDMA-TEST        write_bw, write_lat, read_bw, read_lat, send_bw, send_lat, atomic_bw\n"
+	     "  HOST             name or address of the server, on its RDMA device\n"
+	     "  --provider P     auto, ibverbs, rnic (software) [GPUNET_VERBS, auto]\n"
+	     "  --ib-dev D       device by name [the one that leads to the peer]      (-d)\n"
+	     "  --bind ADDRESS   server: listen there only\n"
+	     "  --port N         of TCP, for the exchange [18515]                     (-p)\n"
+	     "  --size N         bytes a message [bandwidth 65536, latency 2]         (-s)\n"
+	     "  --count N        messages [write_bw 5000, others 1000]                (-n)\n"
+	     "  --tx-depth N     work requests at once [bandwidth 128]                (-t)\n"
+	     "  --post-list N    work requests a call, 1 to 64 [1]                    (-l)\n"
+	     "  --mtu N          path MTU at most, 256 to 4096                        (-m)\n"
+	     "  --gid-index N    entry of the device's GID table                      (-x)\n"
+	     "  --json           a line of JSON\n"
+	     "\n"
+	     "write_lat and send_lat are half of a round trip. Exit code: 0 done, 1 failed, 2 usage.");
+}
+
+static bool take_option(struct pv_opt *o, int c)
+{
+	unsigned n;
+
+	switch (c) {
+	case 'P':
+		o->provider = optarg;
+		return true;
+	case 'd':
+		o->device = optarg;
+		return true;
+	case 'b':
+		o->bind = optarg;
+		return true;
+	case 'p':
+		return tool_number("--port", optarg, 1, 65535, &o->port);
+	case 's':
+		return tool_number("--size", optarg, 1, PERF_VERBS_MAX, &o->size);
+	case 'n':
+		return tool_number("--count", optarg, 5, 100000000, &o->count);
+	case 't':
+		return tool_number("--tx-depth", optarg, 1, 32768, &o->depth);
+	case 'l':
+		return tool_number("--post-list", optarg, 1, 64, &o->list);
+	case 'm':
+		return tool_number("--mtu", optarg, 256, 4096, &o->mtu);
+	case 'x':
+		if (!tool_number("--gid-index", optarg, 0, 65535, &n))
+			return false;
+		o->gid_index = (int)n;
+		return true;
+	case 'j':
+		return o->json = true;
+	default:
+		tool_try_help();
+		return false;
+	}
+}
+
+static void defaults(struct pv_opt *o)
+{
+	bool latency = pv_is_latency(o->kind);
+
+	if (o->kind == PERFTEST_ATOMIC_BW)
+		o->size = 8;
+	if (!o->size)
+		o->size = latency ? 2 : 65536;
+	if (!o->count)
+		o->count = o->kind == PERFTEST_WRITE_BW ? 5000 : 1000;
+	if (!o->depth || latency)
+		o->depth = 128;
+	if (o->depth > o->count)
+		o->depth = o->count;
+}
+
+/* Finds the name of a test; -1. */
+static int kind_of(const char *name)
+{
+	int k;
+
+	for (k = 0; k < PERFTEST_KINDS; k++) {
+		if (strcmp(name, pv_name((enum perftest_kind)k)) == 0)
+			return k;
+	}
+	return -1;
+}
+
+/* TOOL_DONE: go on, unless *helped. */
+static int parse(struct pv_opt *o, int argc, char **argv, bool *helped)
+{
+	static const struct option options[] = {
+		{ "provider", required_argument, NULL, 'P' },
+		{ "ib-dev", required_argument, NULL, 'd' },
+		{ "bind", required_argument, NULL, 'b' },
+		{ "port", required_argument, NULL, 'p' },
+		{ "size", required_argument, NULL, 's' },
+		{ "count", required_argument, NULL, 'n' },
+		{ "iters", required_argument, NULL, 'n' },
+		{ "tx-depth", required_argument, NULL, 't' },
+		{ "post-list", required_argument, NULL, 'l' },
+		{ "post_list", required_argument, NULL, 'l' },
+		{ "mtu", required_argument, NULL, 'm' },
+		{ "gid-index", required_argument, NULL, 'x' },
+		{ "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	int c, kind;
+
+	while ((c = getopt_long(argc, argv, "d:p:s:n:t:l:m:x:h", options, NULL)) != -1) {
+		if (c == 'h') {
+			help();
+			*helped = true;
+			return TOOL_DONE;
+		}
+		if (!take_option(o, c))
+			return TOOL_USAGE;
+	}
+	kind = optind < argc ? kind_of(argv[optind]) : -1;
+	if (kind < 0 || argc - optind > 2)
+		return tool_usage("an RDMA test, and for a client a host, are needed");
+	o->kind = (enum perftest_kind)kind;
+	o->host = argv[optind + 1]; /* or NULL, the end of argv */
+	if (o->kind == PERFTEST_ATOMIC_BW && o->size && o->size != 8)
+		return tool_usage("--size %u: an atomic has 8 bytes", o->size);
+	if (o->bind && o->host)
+		return tool_usage("--bind is for a server");
+	defaults(o);
+	return TOOL_DONE;
+}
+
+/* ---- the TCP connection ---------------------------------------------------------------------------------------------------- */
+
+static int look_up(const char *host, unsigned port, bool passive, struct addrinfo **out)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
+				  .ai_flags = passive ? AI_PASSIVE | AI_NUMERICHOST : 0 };
+	char text[8];
+	int rc;
+
+	snprintf(text, sizeof(text), "%u", port);
+	if (passive && !host)
+		host = "0.0.0.0";
+	rc = getaddrinfo(host, text, &hints, out);
+	return rc ? tool_fail("%s: %s", host, gai_strerror(rc)) : TOOL_DONE;
+}
+
+static int dial(struct pv *p)
+{
+	struct addrinfo *all, *a;
+	int rc = look_up(p->o.host, p->o.port, false, &all), err = ECONNREFUSED;
+
+	if (rc != TOOL_DONE)
+		return rc;
+	for (a = all; a && p->tcp < 0; a = a->ai_next) {
+		p->tcp = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (p->tcp >= 0 && connect(p->tcp, a->ai_addr, a->ai_addrlen) == 0)
+			break;
+		err = errno;
+		if (p->tcp >= 0)
+			close(p->tcp);
+		p->tcp = -1;
+	}
+	freeaddrinfo(all);
+	if (p->tcp >= 0)
+		return TOOL_DONE;
+	return tool_fail("%s, TCP port %u: %s%s%s%s", p->o.host, p->o.port, strerror(err),
+			 err == ECONNREFUSED ? "; start \"gpunet perf " : "",
+			 err == ECONNREFUSED ? pv_name(p->o.kind) : "",
+			 err == ECONNREFUSED ? "\" there" : "");
+}
+
+static int accept_one(struct pv *p, int listener)
+{
+	struct pollfd fd = { .fd = listener, .events = POLLIN };
+
+	while (poll(&fd, 1, -1) < 0) {
+		if (errno != EINTR || stop_asked())
+			return tool_fail("interrupted");
+	}
+	p->tcp = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	return p->tcp < 0 ? tool_fail("cannot accept: %s", strerror(errno)) : TOOL_DONE;
+}
+
+static int wait_for_client(struct pv *p)
+{
+	struct addrinfo *a;
+	int rc = look_up(p->o.bind, p->o.port, true, &a), fd, one = 1;
+
+	if (rc != TOOL_DONE)
+		return rc;
+	fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0)
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (fd < 0 || bind(fd, a->ai_addr, a->ai_addrlen) != 0 || listen(fd, 1) != 0) {
+		rc = tool_fail("cannot listen on TCP port %u: %s", p->o.port, strerror(errno));
+	} else {
+		if (!p->o.json)
+			printf("listening on TCP port %u\n", p->o.port);
+		fflush(stdout);
+		rc = accept_one(p, fd);
+	}
+	if (fd >= 0)
+		close(fd);
+	freeaddrinfo(a);
+	return rc;
+}
+
+static int gone(int n)
+{
+	if (stop_asked())
+		return tool_fail("interrupted");
+	return tool_fail("the peer has ended: %s", n < 0 ? strerror(errno) : "end of its exchange");
+}
+
+static int tell(struct pv *p, const void *data, size_t n)
+{
+	const uint8_t *at = data;
+
+	while (n) {
+		ssize_t done = send(p->tcp, at, n, MSG_NOSIGNAL);
+
+		if (done < 0 && errno == EINTR && !stop_asked())
+			continue;
+		if (done <= 0)
+			return gone((int)done);
+		at += done;
+		n -= (size_t)done;
+	}
+	return TOOL_DONE;
+}
+
+static int hear(struct pv *p, void *data, size_t n)
+{
+	uint8_t *at = data;
+
+	while (n) {
+		ssize_t done = recv(p->tcp, at, n, 0);
+
+		if (done < 0 && errno == EINTR && !stop_asked())
+			continue;
+		if (done <= 0)
+			return gone((int)done);
+		at += done;
+		n -= (size_t)done;
+	}
+	return TOOL_DONE;
+}
+
+/* One exchange: the client writes first. */
+static int swap(struct pv *p, const void *ours, void *theirs, size_t n)
+{
+	int rc;
+
+	if (p->client) {
+		rc = tell(p, ours, n);
+		return rc == TOOL_DONE ? hear(p, theirs, n) : rc;
+	}
+	rc = hear(p, theirs, n);
+	return rc == TOOL_DONE ? tell(p, ours, n) : rc;
+}
+
+/* ---- the device ------------------------------------------------------------------------------------------------------------ */
+
+/* An IPv4 peer of an IPv6 socket. */
+static socklen_t plain_address(struct sockaddr_storage *a, socklen_t n)
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)a;
+	struct sockaddr_in in = { .sin_family = AF_INET };
+
+	if (a->ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr))
+		return n;
+	memcpy(&in.sin_addr, &in6->sin6_addr.s6_addr[12], 4);
+	memcpy(a, &in, sizeof(in));
+	return sizeof(in);
+}
+
+/* The server uses the device of the address at which the client came. */
+static int open_device(struct pv *p)
+{
+	struct gpunet_verbs_options opt = GPUNET_VERBS_OPTIONS_INIT;
+	struct sockaddr_storage a;
+	socklen_t n = sizeof(a);
+	int rc;
+
+	if (p->client)
+		rc = getpeername(p->tcp, (struct sockaddr *)&a, &n);
+	else
+		rc = getsockname(p->tcp, (struct sockaddr *)&a, &n);
+	if (rc)
+		return gone(rc);
+	n = plain_address(&a, n);
+	opt.provider = p->o.provider;
+	opt.device = p->o.device;
+	opt.gid_index = p->o.gid_index;
+	*(p->client ? &opt.toward : &opt.local) = (struct sockaddr *)&a;
+	*(p->client ? &opt.toward_len : &opt.local_len) = n;
+	rc = gpunet_verbs_open(&p->v, &opt);
+	p->info.size = sizeof(p->info);
+	if (rc == 0)
+		rc = gpunet_verbs_query(p->v, &p->info);
+	/* The library has said why. */
+	return rc ? tool_fail("no RDMA device") : TOOL_DONE;
+}
+
+static int make_memory(struct pv *p)
+{
+	size_t n = p->o.size > PAGE ? p->o.size : PAGE;
+	int rc;
+
+	/* A peer may spread small messages over a page. */
+	p->half = (n + PAGE - 1) / PAGE * PAGE;
+	p->mem = aligned_alloc(PAGE, 2 * p->half);
+	p->ns = calloc(p->o.count + 1, sizeof(*p->ns));
+	if (!p->mem || !p->ns)
+		return tool_fail("memory is short");
+	memset(p->mem, p->client ? 1 : 0, p->half);
+	memset(p->mem + p->half, 0, p->half);
+	rc = gpunet_verbs_reg(p->v, p->mem, 2 * p->half,
+			      GPUNET_VERBS_LOCAL_WRITE | GPUNET_VERBS_REMOTE_WRITE |
+				      GPUNET_VERBS_REMOTE_READ | GPUNET_VERBS_REMOTE_ATOMIC,
+			      &p->mr);
+	return rc ? tool_fail("cannot register memory") : TOOL_DONE;
+}
+
+static int make_queues(struct pv *p)
+{
+	struct gpunet_verbs_qp_init init = { .size = sizeof(init),
+					     .max_send_wr = p->o.depth,
+					     .max_recv_wr = RECV_DEPTH,
+					     .max_inline = INLINE };
+	int rc = gpunet_verbs_cq_create(p->v, p->o.depth + RECV_DEPTH, &p->cq);
+
+	init.send_cq = init.recv_cq = p->cq;
+	if (!rc)
+		rc = gpunet_verbs_qp_create(p->v, NULL, &init, &p->qp);
+	if (rc)
+		return tool_fail("cannot make a queue pair of %u work requests: %s", p->o.depth,
+				 strerror(-rc));
+	p->depth = p->o.depth;
+	p->recv_depth = RECV_DEPTH;
+	p->max_inline = init.max_inline;
+	return TOOL_DONE;
+}
+
+static void free_all(struct pv *p)
+{
+	if (p->qp)
+		gpunet_verbs_qp_destroy(p->qp);
+	if (p->cq)
+		gpunet_verbs_cq_destroy(p->cq);
+	if (p->mr)
+		gpunet_verbs_dereg(p->mr);
+	if (p->v)
+		gpunet_verbs_close(p->v);
+	if (p->tcp >= 0)
+		close(p->tcp);
+	free(p->mem);
+	free(p->ns);
+}
+
+/* ---- the exchange ---------------------------------------------------------------------------------------------------------- */
+
+static int swap_records(struct pv *p, const struct perftest_record *ours, unsigned n)
+{
+	char mine[PERFTEST_RECORD], theirs[PERFTEST_RECORD];
+	int rc = TOOL_DONE;
+
+	perftest_put_record(mine, ours);
+	while (n-- && rc == TOOL_DONE)
+		rc = swap(p, mine, theirs, PERFTEST_RECORD);
+	return rc;
+}
+
+/* Versions, sizes and MTU. */
+static int greet(struct pv *p)
+{
+	uint8_t ours[PERFTEST_VERSION], theirs[PERFTEST_VERSION];
+	int rc, v;
+
+	perftest_put_version(ours);
+	rc = swap(p, ours, theirs, PERFTEST_VERSION);
+	if (rc != TOOL_DONE)
+		return rc;
+	v = perftest_get_version(theirs);
+	if (v < 533)
+		return tool_fail("the peer is no program of perftest, or older than 5.33");
+	perftest_put_number(ours, PAGE);
+	rc = swap(p, ours, theirs, PERFTEST_NUMBER);
+	if (rc == TOOL_DONE && perftest_get_number(theirs) > PAGE &&
+	    perftest_get_number(theirs) > p->half)
+		rc = tool_fail("the peer's pages of %u bytes are larger than ours",
+			       perftest_get_number(theirs));
+	perftest_put_number(ours, LINE);
+	if (rc == TOOL_DONE)
+		rc = swap(p, ours, theirs, PERFTEST_NUMBER);
+	p->mtu = p->o.mtu && p->o.mtu < p->info.mtu ? p->o.mtu : p->info.mtu;
+	perftest_put_mtu(ours, p->mtu);
+	if (rc == TOOL_DONE)
+		rc = swap(p, ours, theirs, PERFTEST_MTU);
+	v = perftest_get_mtu(theirs);
+	if (rc == TOOL_DONE && v < 0)
+		rc = tool_fail("the peer's MTU makes no sense");
+	if (v > 0 && (unsigned)v < p->mtu)
+		p->mtu = (unsigned)v;
+	return rc;
+}
+
+static int connect_qp(struct pv *p)
+{
+	struct gpunet_verbs_address to = { .size = sizeof(to),
+					   .qpn = p->theirs.qpn,
+					   .psn = p->theirs.psn,
+					   .lid = p->theirs.lid,
+					   .mtu = (uint16_t)p->mtu };
+	struct gpunet_verbs_param param = GPUNET_VERBS_PARAM_INIT;
+
+	memcpy(to.gid, p->theirs.gid, 16);
+	param.initiator_depth = p->theirs.reads < READS ? (uint8_t)p->theirs.reads : READS;
+	param.responder_resources = READS;
+	return gpunet_verbs_qp_connect(p->qp, &to, &param) ? tool_fail("cannot connect")
+							   : TOOL_DONE;
+}
+
+/* Until the queue pairs of both sides are ready. */
+static int meet(struct pv *p, struct perftest_record *ours)
+{
+	struct gpunet_verbs_address at = { .size = sizeof(at) };
+	char mine[PERFTEST_RECORD], theirs[PERFTEST_RECORD];
+	int rc;
+
+	if (gpunet_verbs_qp_address(p->qp, &at))
+		return tool_fail("the device has no address");
+	*ours = (struct perftest_record){ .lid = at.lid,
+					  .reads = READS,
+					  .qpn = at.qpn,
+					  .psn = at.psn,
+					  .rkey = gpunet_verbs_rkey(p->mr),
+					  .addr = (uintptr_t)p->mem + p->half };
+	memcpy(ours->gid, at.gid, 16);
+	perftest_put_record(mine, ours);
+	rc = swap(p, mine, theirs, PERFTEST_RECORD);
+	if (rc == TOOL_DONE && perftest_get_record(&p->theirs, theirs))
+		rc = tool_fail("the peer's record cannot be understood");
+	if (rc == TOOL_DONE)
+		rc = connect_qp(p);
+	if (rc == TOOL_DONE)
+		rc = pv_receives(p);
+	return rc == TOOL_DONE ? swap_records(p, ours, perftest_scripts[p->o.kind].before - 1) : rc;
+}
+
+/* The peer works on our memory until it says something. Meanwhile a software device is worked from here: it is quicker than its
+ * thread, which sleeps between packets. */
+static int be_there(struct pv *p)
+{
+	struct pollfd fd = { .fd = p->tcp, .events = POLLIN };
+	int rc = TOOL_DONE, i;
+
+	while (rc == TOOL_DONE && poll(&fd, 1, p->info.software ? 0 : 100) <= 0) {
+		for (i = 0; i < 200 && rc == TOOL_DONE && p->info.software; i++)
+			rc = pv_idle(p);
+		if (rc == TOOL_DONE && stop_asked())
+			rc = tool_fail("interrupted");
+	}
+	return rc;
+}
+
+static int swap_reports(struct pv *p)
+{
+	uint8_t ours[PERFTEST_FIGURES][PERFTEST_FIGURE], theirs[PERFTEST_FIGURES][PERFTEST_FIGURE];
+	int rc = TOOL_DONE, i;
+
+	perftest_put_report(ours, &p->result);
+	for (i = 0; i < PERFTEST_FIGURES && rc == TOOL_DONE; i++)
+		rc = swap(p, ours[i], theirs[i], PERFTEST_FIGURE);
+	if (rc == TOOL_DONE && !p->client && perftest_get_report(&p->result, theirs))
+		rc = tool_fail("the client's report makes no sense");
+	return rc;
+}
+
+/* An acknowledgement of ours may have been lost: the peer's last request must not stay without an answer. */
+static int leave(struct pv *p)
+{
+	struct pollfd fd = { .fd = p->tcp, .events = POLLIN };
+	char text[64];
+	int ms, rc = TOOL_DONE;
+
+	if (perftest_scripts[p->o.kind].end)
+		rc = tell(p, "done", 5);
+	shutdown(p->tcp, SHUT_WR);
+	for (ms = 0; ms < LEAVE_MS && rc == TOOL_DONE && !stop_asked(); ms += 10) {
+		if (poll(&fd, 1, 10) > 0 && recv(p->tcp, text, sizeof(text), 0) <= 0)
+			break;
+		rc = pv_idle(p);
+	}
+	return rc;
+}
+
+static int play(struct pv *p)
+{
+	const struct perftest_script *s = &perftest_scripts[p->o.kind];
+	struct perftest_record ours;
+	int rc = greet(p);
+
+	if (rc == TOOL_DONE)
+		rc = meet(p, &ours);
+	if (rc != TOOL_DONE)
+		return rc;
+	pv_header(p);
+	rc = pv_is_active(p) ? pv_run(p) : be_there(p);
+	if (rc == TOOL_DONE)
+		rc = swap_records(p, &ours, s->after);
+	if (rc == TOOL_DONE && s->report)
+		rc = swap_reports(p);
+	if (rc == TOOL_DONE)
+		rc = pv_report(p);
+	if (rc == TOOL_DONE)
+		rc = swap_records(p, &ours, s->end);
+	return rc == TOOL_DONE ? leave(p) : rc;
+}
+
+static int run(struct pv *p)
+{
+	int rc = stop_hold();
+
+	if (rc == 0)
+		rc = stop_arm(NULL);
+	if (rc < 0)
+		return tool_fail("cannot prepare for signals: %s", strerror(-rc));
+	p->client = p->o.host != NULL;
+	p->tcp = -1;
+	rc = p->client ? dial(p) : wait_for_client(p);
+	if (rc == TOOL_DONE)
+		rc = open_device(p);
+	if (rc == TOOL_DONE)
+		rc = make_memory(p);
+	if (rc == TOOL_DONE)
+		rc = make_queues(p);
+	if (rc == TOOL_DONE)
+		rc = play(p);
+	free_all(p);
+	return rc;
+}
+
+bool perf_is_verbs(int argc, char **argv)
+{
+	int i;
+
+	for (i = 1; i < argc; i++) {
+		if (kind_of(argv[i]) >= 0)
+			return true;
+	}
+	return false;
+}
+
+int perf_verbs(int argc, char **argv)
+{
+	struct pv p = { .o = { .port = PERFTEST_PORT, .list = 1, .gid_index = -1 } };
+	bool helped = false;
+	int rc = parse(&p.o, argc, argv, &helped);
+
+	return rc == TOOL_DONE && !helped ? run(&p) : rc;
+}

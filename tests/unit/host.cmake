@@ -13,6 +13,8 @@ if(TARGET unit_open_fail)
 	target_link_options(unit_open_fail PRIVATE -Wl,--wrap=pthread_create)
 endif()
 
+gpunet_unit_test(kernel_full_queue kernel_full_queue.c)
+
 # What the simulation found.
 gpunet_unit_test(kernel_calls kernel_calls.c)
 

@@ -321,11 +321,15 @@ GNET__COLD int64_t gnet__dgram_send(struct gnet__scope sc, struct gnet__scratch 
 	else if (!rc && !s->cells)
 		gnet__dgram_ring(sc, net, s, iov, n, addr);
 	gnet__sync(sc);
-	if (sc.tid == 0 && sk) {
-		if (!rc && !s->cells)
+	if (!rc && !s->cells) {
+		if (sc.tid == 0)
 			s->fail = gnet__send_tail(net, fd, sk, size);
-		gnet__send_end(net, fd, sk);
+		gnet__sync(sc);
+		rc = s->fail;
+		gnet__sync(sc); /* the next call of thread 0 may write it */
 	}
+	if (sc.tid == 0 && sk)
+		gnet__send_end(net, fd, sk);
 	return rc ? rc : (int64_t)len;
 }
 

@@ -16,8 +16,7 @@ static uint64_t round16(uint64_t n)
 /* An error of one datagram: the socket goes on. The flag stays: from now on readers also look at txw. */
 static void soft_error(struct stream *s, int err)
 {
-	s->err = err > 255 ? EIO : err;
-	s->errs++;
+	stream_set_error(s, err);
 	stream_publish_txw(s);
 	stream_publish_flags(s, s->flags | GNET_LINE_ERR);
 }

@@ -2,6 +2,8 @@
 #ifndef GPUNET_STREAM_INTERNAL_H
 #define GPUNET_STREAM_INTERNAL_H
 
+#include <errno.h>
+
 #include "stream/stream.h"
 
 /* Queues the stream for the next pass. */
@@ -43,6 +45,13 @@ void stream_wait_for_room(struct stream *s, uint64_t head);
 /* dgram.c: the steps of a socket of datagrams; `ring`: its send ring. */
 unsigned stream_dgram_rx(struct stream *s);
 unsigned stream_dgram_tx(struct stream *s, uint8_t *ring, uint64_t size);
+
+/* Counts an error and keeps it as kernels see it: in eight bits, a positive errno, or EIO for one that has none of them. */
+static inline void stream_set_error(struct stream *s, int err)
+{
+	s->err = err > 255 ? EIO : err;
+	s->errs++;
+}
 
 /* The channel failed: both directions end. */
 void stream_fail(struct stream *s, int err);

@@ -81,8 +81,7 @@ void stream_connecting(struct stream *s)
 
 void stream_not_connected(struct stream *s, int err)
 {
-	s->err = err > 255 ? EIO : err;
-	s->errs++;
+	stream_set_error(s, err);
 	stream_publish_txw(s);
 	stream_publish_flags(s, GNET_LINE_ERR);
 }

@@ -111,10 +111,8 @@ void stream_event(struct stream *s, unsigned events)
 void stream_fail(struct stream *s, int err)
 {
 	/* A reset that reception meets says more than that sending met a closed end. */
-	if (!s->err || s->err == EPIPE) {
-		s->err = err > 255 ? EIO : err;
-		s->errs++;
-	}
+	if (!s->err || s->err == EPIPE)
+		stream_set_error(s, err);
 	s->tx_dead = true;
 	/* Bytes that arrived before the error are the reader's: read on to the end. */
 	s->readable = true;

@@ -8,7 +8,8 @@
  * not make calls on it; it holds copies of its descriptors until it ends or calls exec.
  *
  * Errors: 0 or a count, or a negative errno. gpunet_last_error() has the calling thread's last error in words: the
- * object, the cause and the remedy. The library never ends the process and prints only to standard error, what
+ * object, the cause and the remedy. NULL in place of a network is -EINVAL; gpunet_abort and gpunet_close then do nothing,
+ * gpunet_device and gpunet_stream are NULL, gpunet_device_kind is "". The library never ends the process and prints only to standard error, what
  * GPUNET_LOG (error, warn, note, debug; warn unless set) lets through.
  */
 #ifndef GPUNET_GPUNET_H

@@ -2,6 +2,7 @@
 /* What this machine has of what a user may need. */
 #include "socket/net.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -108,6 +109,8 @@ int gpunet_doctor(int (*fn)(const struct gpunet_check *c, void *arg), void *arg)
 {
 	struct report r = { fn, arg, 0 };
 
+	if (!fn)
+		return log_error(-EINVAL, "gpunet_doctor needs a function to call");
 	check_device(&r, &platform_cpu, "cpu device", false);
 	check_device(&r, &platform_cuda, "cuda device", true);
 	check_memlock(&r);

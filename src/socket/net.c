@@ -338,9 +338,16 @@ int gpunet_open(gpunet_t **out, const struct gpunet_options *opt)
 	return 0;
 }
 
+/* Users pass on what a failed gpunet_open has left. */
+static int no_network(const char *call)
+{
+	return log_error(-EINVAL, "%s: the network is NULL; has gpunet_open succeeded?", call);
+}
+
 void gpunet_abort(gpunet_t *g)
 {
-	proxy_end_waits(g->proxy, ECANCELED);
+	if (g)
+		proxy_end_waits(g->proxy, ECANCELED);
 }
 
 /* A small step of a wait for the proxy's work; false: no more is to be waited for. */
@@ -358,6 +365,8 @@ int gpunet_drain(gpunet_t *g, unsigned timeout_ms)
 {
 	uint64_t end = sys.now_ns() + (uint64_t)timeout_ms * 1000000u;
 
+	if (!g)
+		return no_network("gpunet_drain");
 	while (!proxy_queues_empty(g->proxy) || sockets_unsent(&g->sockets)) {
 		if (!wait_on(g, end))
 			return proxy_is_dead(g->proxy) ? -EIO : -ETIMEDOUT;
@@ -367,6 +376,8 @@ int gpunet_drain(gpunet_t *g, unsigned timeout_ms)
 
 int gpunet_sync(gpunet_t *g, unsigned timeout_ms)
 {
+	if (!g)
+		return no_network("gpunet_sync");
 	return g->platform->sync(g->dev, (uint64_t)timeout_ms * 1000000u);
 }
 
@@ -409,11 +420,10 @@ int gpunet_close(gpunet_t *g, unsigned timeout_ms)
 
 struct gnet *gpunet_device(gpunet_t *g)
 {
-	return g->net_mem.dev;
+	return g ? g->net_mem.dev : NULL;
 }
 
-int gpunet_launch_cpu(gpunet_t *g, void (*entry)(void *args), const struct gpunet_grid *grid,
-		      const void *args, size_t args_size)
+static struct platform_grid whole_grid(const struct gpunet_grid *grid)
 {
 	const struct platform_grid pg = {
 		.grid = { grid->grid_x ? grid->grid_x : 1, grid->grid_y ? grid->grid_y : 1,
@@ -423,26 +433,46 @@ int gpunet_launch_cpu(gpunet_t *g, void (*entry)(void *args), const struct gpune
 		.shared = grid->shared,
 	};
 
+	return pg;
+}
+
+int gpunet_launch_cpu(gpunet_t *g, void (*entry)(void *args), const struct gpunet_grid *grid,
+		      const void *args, size_t args_size)
+{
+	struct platform_grid pg;
+
+	if (!g)
+		return no_network("gpunet_launch_cpu");
+	if (!entry || !grid || (!args && args_size))
+		return log_error(
+			-EINVAL,
+			"gpunet_launch_cpu needs a kernel, its geometry and its arguments");
+	pg = whole_grid(grid);
 	return g->platform->launch(g->dev, entry, &pg, args, args_size);
 }
 
 void *gpunet_stream(gpunet_t *g)
 {
-	return g->platform->stream(g->dev);
+	return g ? g->platform->stream(g->dev) : NULL;
 }
 
 const char *gpunet_device_kind(gpunet_t *g)
 {
-	return g->platform->name;
+	return g ? g->platform->name : "";
 }
 
 int gpunet_get_stats(gpunet_t *g, struct gpunet_stats *s)
 {
 	struct gpunet_stats all = { .size = sizeof(all) };
 	struct proxy_counters c;
-	size_t size = s->size;
+	size_t size;
 	unsigned i;
 
+	if (!g)
+		return no_network("gpunet_get_stats");
+	if (!s)
+		return log_error(-EINVAL, "gpunet_get_stats needs a place for the figures");
+	size = s->size;
 	if (size < offsetof(struct gpunet_stats, accepted))
 		return log_error(
 			-EINVAL,

@@ -238,6 +238,43 @@ static void launches(void **state)
 	assert_int_equal(gpunet_close(NULL, 0), 0);
 }
 
+static int no_check(const struct gpunet_check *c, void *arg)
+{
+	return 0;
+}
+
+/* What a user has whose gpunet_open failed and was not looked at. */
+static void calls_without_a_network_are_refused(void **state)
+{
+	const struct gpunet_options o = cpu_options();
+	struct gpunet_stats s = { .size = sizeof(s) };
+	struct gpunet_grid grid = { 1, 1, 1, 1, 1, 1, 0 };
+	gpunet_t *g = NULL;
+	int args = 0;
+
+	(void)state;
+	assert_int_equal(gpunet_sync(NULL, 1000), -EINVAL);
+	assert_non_null(strstr(gpunet_last_error(), "gpunet_sync: the network is NULL"));
+	assert_int_equal(gpunet_drain(NULL, 1000), -EINVAL);
+	assert_int_equal(gpunet_get_stats(NULL, &s), -EINVAL);
+	assert_int_equal(gpunet_launch_cpu(NULL, never, &grid, &args, sizeof(args)), -EINVAL);
+	assert_non_null(strstr(gpunet_last_error(), "gpunet_launch_cpu: the network"));
+	assert_int_equal(gpunet_doctor(NULL, NULL), -EINVAL);
+	assert_int_equal(gpunet_open(NULL, &o), -EINVAL);
+	assert_null(gpunet_device(NULL));
+	assert_null(gpunet_stream(NULL));
+	assert_string_equal(gpunet_device_kind(NULL), "");
+	gpunet_abort(NULL);
+	assert_int_equal(gpunet_close(NULL, 0), 0);
+	assert_int_equal(gpunet_open(&g, &o), 0);
+	assert_int_equal(gpunet_get_stats(g, NULL), -EINVAL);
+	assert_int_equal(gpunet_launch_cpu(g, NULL, &grid, &args, sizeof(args)), -EINVAL);
+	assert_int_equal(gpunet_launch_cpu(g, never, NULL, &args, sizeof(args)), -EINVAL);
+	assert_int_equal(gpunet_launch_cpu(g, never, &grid, NULL, sizeof(args)), -EINVAL);
+	assert_int_equal(gpunet_doctor(no_check, NULL), 0);
+	assert_int_equal(gpunet_close(g, 1000), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -248,6 +285,7 @@ int main(void)
 		cmocka_unit_test(second_network_keeps_its_own),
 		cmocka_unit_test(stats),
 		cmocka_unit_test(launches),
+		cmocka_unit_test(calls_without_a_network_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -138,8 +138,14 @@ static int parse_unix(struct url *u, const char *text, char *why)
 		text++;
 	} else if (strncmp(text, "///", 3) == 0) {
 		text += 2;
-	} else {
+	} else if (text[strspn(text, "/")] == 0) {
 		return wrong(why, "a UNIX socket is unix:///path or unix:@name");
+	} else {
+		return wrong(
+			why,
+			"a UNIX socket's path is absolute, behind two slashes: unix:///path, not unix:%.40s; "
+			"unix:@name has none",
+			text);
 	}
 	n = strlen(text);
 	if (n == 0)

@@ -99,10 +99,18 @@ static void bad_texts(void **state)
 	refused("tcp://host\n:1", "control character");
 	refused("unix:", "unix:///path or unix:@name");
 	refused("unix://", "unix:///path or unix:@name");
-	refused("unix:relative", "unix:///path or unix:@name");
-	refused("unix:/one/slash", "unix:///path or unix:@name");
 	refused("unix:@", "name is missing");
 	refused("unix:///a\tb", "control character");
+}
+
+/* Whoever leaves slashes out is told of them. */
+static void a_path_must_be_absolute(void **state)
+{
+	refused("unix:relative", "path is absolute");
+	refused("unix:relative", "not unix:relative");
+	refused("unix:./here", "path is absolute");
+	refused("unix:/one/slash", "behind two slashes");
+	refused("unix://two/slashes", "unix:///path");
 }
 
 static void length_limits(void **state)
@@ -252,6 +260,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(good_texts),
 		cmocka_unit_test(bad_texts),
+		cmocka_unit_test(a_path_must_be_absolute),
 		cmocka_unit_test(length_limits),
 		cmocka_unit_test(random_texts),
 		cmocka_unit_test(socket_addresses),

@@ -32,7 +32,12 @@
  */
 #define MINI 2
 #define RING 3
-#define EACH 3 /* the second block sends one only */
+/* The second block sends one only. */
+#if (defined(LET_GO) && !defined(M_T6_WINDOW)) || defined(ABORT)
+#define EACH 2
+#else
+#define EACH 3
+#endif
 #define N (EACH + 1)
 #define GARBAGE 15
 
@@ -172,7 +177,7 @@ bit stop;
 #endif
 
 #define SENDER(me, b, lane) \
-	byte left = EACH - 2 * me, n, at, to; \
+	byte left = (me -> 1 : EACH), n, at, to; \
 	do \
 	:: left > 0 -> \
 		if \

@@ -17,7 +17,7 @@ GNET_DEV void begin_at(gnet_t *net, int fd, uint64_t pos)
 
 	__syncthreads();
 	if (test_k_tid() == 0) {
-		sk->rx_head = sk->rx_tail = pos;
+		sk->rx_head = pos;
 		sk->tx_head = sk->tx_tail = pos;
 		sk->rx = (uint32_t)sk->rx | pos << GNET_L_AT_SHIFT;
 		sk->tx = (uint32_t)sk->tx | pos << GNET_L_AT_SHIFT;

@@ -15,6 +15,10 @@
 /* In gnet_sock.tx_seg. */
 #define GNET_SOCK_SEG 0x7fffffffu
 #define GNET_SOCK_ONCE 0x80000000u
+/* gnet_sock.rx_ring, one word so that an old one is as true as a new one: the bytes before `tail` that are not consumed lie there. */
+#define GNET_RX_RING(segment, tail) \
+	((uint64_t)1 << 63 | (uint64_t)(segment) << 32 | ((uint64_t)(tail)&0xffffffff))
+#define GNET_RX_RING_SEG(v) ((uint64_t)(v) >> 32 & 0x7fffffff)
 
 /*
  * A socket as kernels see it. Three words say who uses it, each with the generation, so that one compare-and-swap checks the
@@ -30,8 +34,9 @@ struct gnet_sock {
 	uint64_t
 		rx; /* rx_head 32 | GNET_L_HELD, _CLOSING, _CONNECTED, _LISTENING | generation 16 */
 	uint64_t rx_head; /* consumed: bytes, or connections of a listener */
-	uint64_t rx_tail; /* known to have arrived in the ring; no more than the truth */
-	uint64_t rx_seg;  /* segment in which the bytes up to rx_tail lie */
+	uint64_t
+		rx_ring; /* GNET_RX_RING(segment, tail) of the last bytes, or 0: they did not come by the ring */
+	uint64_t unused; /* the struct is one line of the L2 */
 	/* Send side, under GNET_L_HELD of tx. */
 	uint64_t tx; /* tx_tail 32 | GNET_L_HELD, _CLOSING, _CONNECTED, _SHUT_WR | generation 16 */
 	uint64_t tx_tail; /* handed to the proxy */

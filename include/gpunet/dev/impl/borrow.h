@@ -79,6 +79,7 @@ GNET_DEV void gnet__unlend_end(gnet_t *net, int fd, struct gnet_sock *sk, uint64
 GNET_DEV int64_t gnet__recv_borrow(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
 				   int fd, struct gnet_borrow *b, uint64_t most, int flags)
 {
+	uint64_t head;
 	int64_t rc;
 
 	gnet__sync(sc);
@@ -97,8 +98,11 @@ GNET_DEV int64_t gnet__recv_borrow(struct gnet__scope sc, struct gnet__scratch *
 		gnet__sync(sc);
 		return rc;
 	}
+	head = sc.tid == 0 && s->anew ? gnet_sys_load(&net->bus[GNET_FD_SLOT(fd)].head) : 0;
 	if (sc.tid < sc.lanes)
 		gnet__recv_plan(sc, net, fd, s, most, flags);
+	if (sc.tid == 0 && s->anew)
+		gnet__settle_head(net, fd, head, s->wait.word);
 	gnet__sync(sc);
 	rc = s->rc;
 	if (rc > 0 && s->cells)

@@ -111,9 +111,10 @@ GNET_DEV void gnet__recv_scatter(struct gnet__scope sc, gnet_t *net, const struc
 GNET__COLD int64_t gnet__recv_parts(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
 				    int fd, const struct gnet_iovec *iov, uint32_t n, int flags)
 {
-	uint64_t len = gnet__iov_len(iov, n), got = 0;
+	uint64_t len = gnet__iov_len(iov, n), got = 0, head;
 	struct gnet_sock *sk;
 	int64_t rc;
+	int anew;
 
 	gnet__sync(sc);
 	if (sc.tid == 0)
@@ -125,9 +126,14 @@ GNET__COLD int64_t gnet__recv_parts(struct gnet__scope sc, struct gnet__scratch 
 		gnet__sync(sc);
 		return rc == GNET__IS_DGRAM ? -GNET__EOPNOTSUPP : rc; /* MSG_TRUNC */
 	}
+	anew = sc.tid == 0 && s->anew;
+	head = anew ? gnet_sys_load(&net->bus[GNET_FD_SLOT(fd)].head) : 0;
 	do {
 		if (sc.tid < sc.lanes)
 			gnet__recv_plan(sc, net, fd, s, len - got, flags);
+		if (anew)
+			gnet__settle_head(net, fd, head, s->wait.word);
+		anew = 0;
 		gnet__sync(sc);
 		rc = s->rc;
 		if (rc <= 0)

@@ -136,6 +136,18 @@ GNET_DEV int gnet__settle(gnet_t *net, const uint64_t *side, uint64_t word)
 	return rc;
 }
 
+/*
+ * K2: the same of the published head, of which `head` is a look. What the last holder has stored there must not come after what this
+ * call stores. It has been stored, so it comes soon, unless somebody else's stores have spoiled it.
+ */
+GNET_DEV void gnet__settle_head(gnet_t *net, int fd, uint64_t head, uint64_t word)
+{
+	uint32_t turn;
+
+	for (turn = 0; (uint32_t)head != (uint32_t)(word >> GNET_L_AT_SHIFT) && turn < 1000; turn++)
+		head = gnet_sys_load(&net->bus[GNET_FD_SLOT(fd)].head);
+}
+
 /* Gives a side back: `held`, the marks that the holder has set, go. */
 GNET_DEV void gnet__give(uint64_t *side, uint64_t held)
 {
@@ -257,8 +269,7 @@ GNET_DEV void gnet__sock_init(gnet_t *net, int fd, uint64_t state)
 	sk->rcv_limit = 0;
 	sk->snd_limit = 0;
 	gnet_dev_store(&sk->rx_head, 0);
-	sk->rx_tail = 0;
-	sk->rx_seg = 0;
+	gnet_dev_store(&sk->rx_ring, 0);
 	sk->tx_tail = 0;
 	sk->tx_head = 0;
 	sk->tx_seg = 0;

@@ -260,14 +260,17 @@ GNET_DEV int64_t gnet__close_linger(gnet_t *net, int fd)
 /* The last one in a socket that is being closed gives it up. */
 GNET_DEV int64_t gnet__close_finish(gnet_t *net, int fd, struct gnet_sock *sk)
 {
-	uint64_t at = gnet_dev_load(&sk->rx_head), turn = 0;
-	uint64_t claimed = gnet_dev_load(&sk->rx) & GNET_L_LISTENING ? at : 0;
+	uint64_t rx = gnet_dev_load(&sk->rx), claimed;
 	int64_t rc;
 
-	/* K3: the last head that was published must not arrive when the slot is used again. It has been stored, so it comes soon, unless
-	 * somebody else's stores have spoiled it. */
-	while (gnet_sys_load(&net->bus[GNET_FD_SLOT(fd)].head) != at && turn < 1000)
-		turn++;
+	/* K3: positions that were stored last must not arrive when the slot is used again. */
+	rc = gnet__settle(net, &sk->rx, rx);
+	if (!rc)
+		rc = gnet__settle(net, &sk->tx, gnet_dev_load(&sk->tx));
+	if (rc)
+		return rc;
+	gnet__settle_head(net, fd, gnet_sys_load(&net->bus[GNET_FD_SLOT(fd)].head), rx);
+	claimed = rx & GNET_L_LISTENING ? gnet_dev_load(&sk->rx_head) : 0;
 	gnet_dev_store_release(&sk->rx, 0);
 	gnet_dev_store_release(&sk->tx, 0);
 	gnet_dev_store_release(&sk->life, 0);

@@ -13,8 +13,6 @@
 
 /* The most that one GNET_OP_TX announces: small enough that the proxy sends while the kernel copies on. */
 #define GNET__TX_CHUNK (64u * 1024u)
-/* In gnet_sock.rx_seg: the last bytes came by the ring. */
-#define GNET__RX_RING ((uint64_t)1 << 32)
 /* Sends between two looks at the socket's error across the bus while there is room. */
 #define GNET__TX_LOOK 16u
 
@@ -59,6 +57,7 @@ struct gnet__scratch {
 	uint32_t no_seg;        /* gsend: the slab is used up */
 	uint32_t known_now;     /* gsend: this call found its socket known */
 	uint32_t acquire;       /* cell 0 is loaded with acquire: bytes are expected in the ring */
+	uint32_t anew;          /* grecv: others may have had the side since this scope had it */
 	uint64_t head;          /* receive position consumed */
 	int fail;               /* why the call could not begin, or go on */
 	struct gnet_sock *sk;   /* whose side this call holds; 0: it holds none */
@@ -290,11 +289,11 @@ GNET_DEV void gnet__known_refresh(gnet_t *net, struct gnet__known *k)
 
 	if (k->t.looks < GNET__TX_LOOK && k->left >= GNET_MINI_BYTES / 2)
 		return;
+	/* Not for others: K2 allows to store the position only. */
 	txw = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(k->fd)].txw);
 	k->t.looks = 0;
 	k->t.head += (txw - k->t.head) & GNET_TXW_POS_MASK;
 	k->left = gnet__tx_left(net, &k->t);
-	gnet_dev_store(&k->sk->tx_head, k->t.head);
 	if (txw >> GNET_TXW_ERR_SHIFT & 0xff) {
 		gnet_dev_store(&k->sk->tx_seg, k->t.seg | (uint64_t)GNET__TX_LOOK << 32);
 		k->tx = 0;
@@ -307,8 +306,9 @@ GNET_DEV void gnet__known_wrong(gnet_t *net, struct gnet__known *k, uint64_t pos
 	k->tx = 0;
 	if (!gnet__sq_room(net, k->d, k->queue, pos, gnet_dev_load_acquire(&k->d->head)))
 		gnet__put(net, k->queue, pos, 0, 0, 0, 0);
+	/* The word is what it was: where the position is this scope may not see yet. */
 	if (held)
-		gnet__give(&k->sk->tx, GNET_L_HELD);
+		gnet_dev_add_relaxed(&k->sk->tx, 0 - (uint64_t)GNET_L_HELD);
 }
 
 /*
@@ -350,11 +350,14 @@ GNET_DEV int gnet__send_known(gnet_t *net, int fd, struct gnet__scratch *s, uint
 GNET_DEV void gnet__known_end(gnet_t *net, int fd, struct gnet__scratch *s)
 {
 	struct gnet__known *k = gnet__known_of(s, fd);
-	uint64_t word = k->tx;
+	uint64_t word = k->tx, change = gnet__word_at(word, k->t.tail) - word - GNET_L_HELD;
 
 	k->tx = gnet__word_at(word, k->t.tail);
 	gnet__known_refresh(net, k);
-	gnet_dev_add_relaxed(&k->sk->tx, gnet__word_at(word, k->t.tail) - word - GNET_L_HELD);
+	if (k->tx)
+		gnet_dev_add_relaxed(&k->sk->tx, change);
+	else /* more than the position was stored */
+		gnet_dev_add_release(&k->sk->tx, change);
 }
 
 /* ---- receive ---------------------------------------------------------------------------------------------------------- */
@@ -401,8 +404,7 @@ GNET_DEV void gnet__recv_ring(struct gnet__scratch *s, uint64_t c0, uint64_t len
 	uint64_t tail = gnet__line_tail(c0, s->head), avail = tail - s->head;
 
 	s->seg = s->cell[1] >> GNET_LINE_SEG_SHIFT & 0xffffff;
-	sk->rx_tail = tail;
-	sk->rx_seg = s->seg | GNET__RX_RING;
+	gnet_dev_store(&sk->rx_ring, GNET_RX_RING(s->seg, tail));
 	s->cells = 0;
 	s->at = s->head;
 	s->rc = (int64_t)(avail < len ? avail : len);
@@ -462,7 +464,7 @@ GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s,
 	if (!k->good)
 		return gnet__recv_else(net, fd, s, k, len);
 	if (s->acquire)
-		s->sk->rx_seg &= ~GNET__RX_RING;
+		gnet_dev_store(&s->sk->rx_ring, 0);
 	s->cells = 1;
 	s->at = k->at;
 	s->rc = (int64_t)k->n;
@@ -480,7 +482,8 @@ GNET_DEV void gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 		rc = GNET__IS_DGRAM; /* or the call is wrong, as it will find */
 	if (!rc) {
 		gnet__wait_begin(&s->wait, &sk->rcv_limit, flags);
-		if (!gnet__recv_take_known(net, fd, s))
+		s->anew = !gnet__recv_take_known(net, fd, s);
+		if (s->anew)
 			rc = gnet__take(net, fd, &sk->rx, GNET_L_CONNECTED, -GNET__ENOTCONN,
 					&s->wait);
 		gnet_dev_prefetch(&net->id); /* a reply comes next, perhaps */
@@ -494,19 +497,19 @@ GNET_DEV void gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, uint64_t len, int flags)
 {
 	struct gnet_sock *sk = s->sk;
-	uint64_t head = gnet_dev_load(&sk->rx_head), tail = sk->rx_tail, seg = sk->rx_seg;
-	uint64_t known = tail > head ? tail - head : 0;
+	uint64_t head = gnet_dev_load(&sk->rx_head), ring = gnet_dev_load(&sk->rx_ring);
+	uint32_t known = (uint32_t)ring - (uint32_t)head;
 
 	s->rc = 0;
 	if (!len)
 		return 0;
 	s->head = head;
-	s->acquire = !!(seg & GNET__RX_RING);
-	if (!known || ((flags & GNET_MSG_PEEK) && known < len))
+	s->acquire = !!ring;
+	if (!ring || known - 1 > (uint32_t)INT32_MAX || ((flags & GNET_MSG_PEEK) && known < len))
 		return 1;
 	s->cells = 0;
 	s->at = head;
-	s->seg = seg & ~GNET__RX_RING;
+	s->seg = GNET_RX_RING_SEG(ring);
 	s->rc = (int64_t)(known < len ? known : len);
 	return 0;
 }
@@ -611,9 +614,9 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 			    void *buf, uint64_t len, int flags)
 {
 	struct gnet_sock *sk;
-	uint64_t got = 0;
+	uint64_t got = 0, head;
 	int64_t rc;
-	int cells, last, nonblock;
+	int cells, last, nonblock, anew;
 
 	/* The call before this one may still be giving the side back, in another thread of the scope. */
 	if (flags & GNET_MSG_DONTWAIT)
@@ -628,13 +631,21 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 		return rc == GNET__IS_DGRAM ? gnet__recv_one(sc, s, net, fd, buf, len, flags) : rc;
 	}
 	nonblock = s->wait.dontwait;
+	/* The look is on its way while this call finds its bytes. */
+	anew = s->anew && sc.tid == gnet__publisher(sc);
+	head = anew ? gnet_sys_load(&net->bus[GNET_FD_SLOT(fd)].head) : 0;
 	do {
 		if (sc.tid < sc.lanes)
 			gnet__recv_plan(sc, net, fd, s, len - got, flags);
 		gnet__sync(sc);
 		rc = s->rc;
 		cells = (int)s->cells;
-		last = rc > 0 && cells && !(flags & (GNET_MSG_PEEK | GNET_MSG_WAITALL));
+		/* s->acquire: rx_ring was stored, so the side goes back with release (K2). */
+		last = rc > 0 && cells && !s->acquire &&
+		       !(flags & (GNET_MSG_PEEK | GNET_MSG_WAITALL));
+		if (anew)
+			gnet__settle_head(net, fd, head, s->wait.word);
+		anew = 0;
 		/* Cells lie in the scratch: the side can go back while they are moved. */
 		if (last && sc.tid == gnet__publisher(sc)) {
 			gnet__recv_done(net, fd, sk, (uint64_t)rc, cells);

@@ -23,7 +23,8 @@ struct proxy_thread {
 
 	uint64_t head; /* next queue position; published in sq_head */
 	_Atomic uint64_t
-		done; /* entries before this position have been handled, not only copied out */
+		done;   /* entries before this position have been handled, not only copied out */
+	uint64_t hints; /* next position in the news ring */
 	uint64_t now;
 	unsigned
 		n_touched; /* words that kernels may wait on, changed in this step; more than fit: all */

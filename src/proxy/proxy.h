@@ -71,6 +71,7 @@ struct proxy_params {
 	struct gnet_call *calls;      /* [n_calls] */
 	unsigned n_calls;
 	struct gnet_ctl *ctl;
+	struct gnet_news *news; /* [threads] */
 	const struct platform_ops *platform;
 	struct platform_dev *dev;
 };
@@ -117,6 +118,9 @@ uint8_t *proxy_arg(struct proxy_thread *t, unsigned call);
 
 /* `word`, which kernels may wait for, was stored in this step: the device is told at the step's end. */
 void proxy_touched(struct proxy_thread *t, const void *word);
+
+/* H2: hints at the socket in `slot`. False: not now, or kernels are woken by other means. From t's thread. */
+bool proxy_hint(struct proxy_thread *t, uint32_t slot);
 
 /* The next few passes need not ask the kernel for events: the caller looks at its busy descriptors itself. */
 void proxy_defer_events(struct proxy_thread *t);

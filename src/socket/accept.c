@@ -80,7 +80,7 @@ static const char *put(struct sock *listener)
 	listener->accepted = p + 1;
 	stat_tell_state(listener);
 	atomic_fetch_add_explicit(&all->accepted, 1, memory_order_relaxed);
-	proxy_touched(listener->st.set->t, &listener->st.bus->line);
+	stream_tell(&listener->st, GNET_WAIT_RX, &listener->st.bus->line.cell[0]);
 	return NULL;
 }
 

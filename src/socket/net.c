@@ -97,7 +97,8 @@ static void lay_out(struct gpunet *g)
 	at->sq_head = at->ctl + sizeof(struct gnet_ctl);
 	at->sq = at->sq_head + o->proxy_threads * sizeof(struct gnet_sq_head);
 	at->calls = at->sq + (size_t)o->proxy_threads * o->queue_entries * sizeof(struct gnet_sqe);
-	at->bus = at->calls + o->calls * sizeof(struct gnet_call);
+	at->news = at->calls + o->calls * sizeof(struct gnet_call);
+	at->bus = at->news + o->proxy_threads * sizeof(struct gnet_news);
 	at->end = at->bus + (size_t)o->max_sockets * sizeof(struct gnet_sock_bus);
 }
 
@@ -117,6 +118,11 @@ static int allocate(struct gpunet *g)
 		rc = p->dev_alloc(g->dev, o->max_sockets * sizeof(struct gnet_sock), &g->socks);
 	if (!rc)
 		rc = p->dev_alloc(g->dev, o->proxy_threads * sizeof(struct gnet_sq_dev), &g->sqd);
+	if (!rc)
+		rc = p->dev_alloc(g->dev,
+				  o->proxy_threads * sizeof(struct gnet_nap) +
+					  o->max_sockets * sizeof(uint64_t),
+				  &g->naps);
 	if (!rc)
 		rc = p->dev_alloc(g->dev, (o->calls / 64 + o->calls) * sizeof(uint64_t), &g->calls);
 	return rc;
@@ -157,9 +163,13 @@ static int write_handle(struct gpunet *g)
 		.sq = shared_dev(g, g->at.sq),
 		.sq_head = shared_dev(g, g->at.sq_head),
 		.calls = shared_dev(g, g->at.calls),
+		.news = shared_dev(g, g->at.news),
 		.slab = g->slab_mem.dev,
 		.socks = g->socks.dev,
 		.sqd = g->sqd.dev,
+		.naps = g->naps.dev,
+		.hints =
+			(uint64_t *)(void *)((struct gnet_nap *)g->naps.dev + g->opt.proxy_threads),
 		.call_map = g->calls.dev,
 		.call_tag = (uint64_t *)g->calls.dev + g->opt.calls / 64,
 		.cpu_dev = g->dev,
@@ -198,6 +208,7 @@ static int open_proxy(struct gpunet *g)
 		.calls = shared_host(g, g->at.calls),
 		.n_calls = g->opt.calls,
 		.ctl = shared_host(g, g->at.ctl),
+		.news = shared_host(g, g->at.news),
 		.platform = g->platform,
 		.dev = g->dev,
 	};
@@ -281,7 +292,7 @@ static int open_sockets(struct gpunet *g)
 static void destroy(struct gpunet *g)
 {
 	struct platform_mem *host[] = { &g->shared, &g->slab_mem };
-	struct platform_mem *dev[] = { &g->net_mem, &g->socks, &g->sqd, &g->calls };
+	struct platform_mem *dev[] = { &g->net_mem, &g->socks, &g->sqd, &g->naps, &g->calls };
 	unsigned i;
 
 	if (g->proxy)
@@ -297,7 +308,7 @@ static void destroy(struct gpunet *g)
 		if (host[i]->host)
 			g->platform->host_free(g->dev, host[i]);
 	}
-	for (i = 0; i < 4; i++) {
+	for (i = 0; i < sizeof(dev) / sizeof(dev[0]); i++) {
 		if (dev[i]->dev)
 			g->platform->dev_free(g->dev, dev[i]);
 	}

@@ -13,15 +13,15 @@
 
 /* Where each part lies in the one mapping that is shared with the device (bytes from its start). */
 struct net_layout {
-	size_t ctl, sq_head, sq, calls, bus, end;
+	size_t ctl, sq_head, sq, calls, news, bus, end;
 };
 
 struct gpunet {
 	struct gpunet_options opt; /* complete: no member is "default" */
 	const struct platform_ops *platform;
 	struct platform_dev *dev;
-	struct platform_mem shared, slab_mem;           /* host memory */
-	struct platform_mem net_mem, socks, sqd, calls; /* device memory */
+	struct platform_mem shared, slab_mem;                 /* host memory */
+	struct platform_mem net_mem, socks, sqd, naps, calls; /* device memory */
 	struct net_layout at;
 	struct slab slab;
 	bool slab_ready;

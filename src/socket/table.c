@@ -76,7 +76,7 @@ struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch)
 	if (!s)
 		return NULL;
 	gen = s->gen == GNET_GEN_MAX ? 1 : s->gen + 1;
-	stream_init(&s->st, &t->set, &all->p.bus[s->slot], gone);
+	stream_init(&s->st, &t->set, &all->p.bus[s->slot], s->slot, gone);
 	s->all = all;
 	s->gen = gen;
 	s->ch = ch;

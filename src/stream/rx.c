@@ -26,7 +26,7 @@ static void put_cell0(struct stream *s, uint64_t v)
 {
 	s->cell0 = v;
 	__atomic_store_n(&s->bus->line.cell[0], v, __ATOMIC_RELEASE);
-	proxy_touched(s->set->t, &s->bus->line);
+	stream_tell(s, GNET_WAIT_RX, &s->bus->line.cell[0]);
 }
 
 static uint64_t cell0(uint64_t flags, uint64_t n_inline, uint64_t tail, uint64_t tag)

@@ -38,6 +38,7 @@ struct stream {
 	struct stream_set *set;
 	struct channel *ch;
 	struct gnet_sock_bus *bus;
+	uint32_t slot; /* of bus in the table */
 	/* Called when a closed stream has given everything back; may reuse the stream's memory. */
 	void (*gone)(struct stream *s);
 	struct list run_link, wait_link, attached_link, closing_link, hot_link, later_link;
@@ -95,7 +96,7 @@ bool stream_set_has_room(const struct stream_set *set);
 /* Makes it a stream of datagrams: before it is connected to its channel. */
 void stream_set_dgram(struct stream *s, unsigned addr_room, uint64_t most);
 /* Before the descriptor is given out; from any thread. Resets the shared record. */
-void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus *bus,
+void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus *bus, uint32_t slot,
 		 void (*gone)(struct stream *));
 /* A connect is under way: the line says so, and no error of an earlier one is left. */
 void stream_connecting(struct stream *s);
@@ -109,6 +110,9 @@ extern uint64_t stream_first_position;
 void stream_connected(struct stream *s, struct channel *ch);
 /* The channel told of events (channel.h). */
 void stream_event(struct stream *s, unsigned events);
+
+/* A word that kernels wait for was stored. `side`: GNET_WAIT_RX or _TX (H2). From the thread that owns the stream. */
+void stream_tell(struct stream *s, unsigned side, const uint64_t *word);
 
 /* GNET_OP_SEND and GNET_OP_TX. */
 void stream_send(struct stream *s, const uint8_t *data, unsigned n);

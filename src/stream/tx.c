@@ -19,6 +19,18 @@ static uint8_t *tx_buf(const struct stream *s)
 }
 
 /* T4 */
+void stream_tell(struct stream *s, unsigned side, const uint64_t *word)
+{
+	uint64_t *mine = &s->bus->waits[side], *poll = &s->bus->waits[GNET_WAIT_POLL];
+
+	proxy_touched(s->set->t, word);
+	if ((__atomic_load_n(mine, __ATOMIC_RELAXED) | __atomic_load_n(poll, __ATOMIC_RELAXED)) &&
+	    proxy_hint(s->set->t, s->slot)) {
+		__atomic_store_n(mine, 0, __ATOMIC_RELAXED);
+		__atomic_store_n(poll, 0, __ATOMIC_RELAXED);
+	}
+}
+
 void stream_publish_txw(struct stream *s)
 {
 	uint64_t v = (s->tx_head & GNET_TXW_POS_MASK) |
@@ -26,7 +38,7 @@ void stream_publish_txw(struct stream *s)
 		     (uint64_t)s->errs << GNET_TXW_ERRS_SHIFT;
 
 	__atomic_store_n(&s->bus->txw, v, __ATOMIC_RELEASE);
-	proxy_touched(s->set->t, &s->bus->txw);
+	stream_tell(s, GNET_WAIT_TX, &s->bus->txw);
 }
 
 static void count_unsent(struct stream *s)
@@ -42,7 +54,7 @@ static void count_unsent(struct stream *s)
 		atomic_fetch_sub(&s->set->unsent, 1);
 }
 
-void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus *bus,
+void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus *bus, uint32_t slot,
 		 void (*gone)(struct stream *))
 {
 	unsigned i;
@@ -50,6 +62,7 @@ void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus 
 	memset(s, 0, sizeof(*s));
 	s->set = set;
 	s->bus = bus;
+	s->slot = slot;
 	s->gone = gone;
 	s->linger_ns = set->linger_ns;
 	s->rx_seg = s->tx_seg = -1;
@@ -68,6 +81,7 @@ void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus 
 	__atomic_store_n(&bus->tx_tail, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&bus->waits[GNET_WAIT_RX], 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&bus->waits[GNET_WAIT_TX], 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&bus->waits[GNET_WAIT_POLL], 0, __ATOMIC_RELAXED);
 }
 
 void stream_set_dgram(struct stream *s, unsigned addr_room, uint64_t most)

@@ -60,11 +60,11 @@ sim_mutant_of(5 include/gpunet/dev/impl/bus.h
 
 # Senders are told of room, receivers of bytes, callers of answers.
 sim_mutant_of(10 src/stream/tx.c
-	"proxy_touched(s->set->t, &s->bus->txw);"
-	"if (!@M@)\n		proxy_touched(s->set->t, &s->bus->txw);")
+	"stream_tell(s, GNET_WAIT_TX, &s->bus->txw);"
+	"if (!@M@)\n		stream_tell(s, GNET_WAIT_TX, &s->bus->txw);")
 sim_mutant_of(11 src/stream/rx.c
-	"proxy_touched(s->set->t, &s->bus->line);"
-	"if (!@M@)\n		proxy_touched(s->set->t, &s->bus->line);")
+	"stream_tell(s, GNET_WAIT_RX, &s->bus->line.cell[0]);"
+	"if (!@M@)\n		stream_tell(s, GNET_WAIT_RX, &s->bus->line.cell[0]);")
 sim_mutant_of(12 src/proxy/proxy.c
 	"proxy_touched(t, &t->p->params.calls[call].reply);"
 	"if (!@M@)\n		proxy_touched(t, &t->p->params.calls[call].reply);")

@@ -22,6 +22,7 @@ static struct gnet_sqe sq[THREADS << SQ_LOG2];
 static struct gnet_sq_head sq_head[THREADS];
 static struct gnet_call calls[64];
 static struct gnet_ctl ctl;
+static struct gnet_news news[THREADS];
 static struct gnet_sock_bus bus[SOCKETS];
 
 struct rig {
@@ -30,7 +31,7 @@ struct rig {
 	uint64_t tail[THREADS], now;
 };
 
-static int rig_up(void **state)
+static int rig_on(void **state, const struct platform_ops *platform)
 {
 	static struct rig r;
 	struct proxy_params p = {
@@ -43,17 +44,42 @@ static int rig_up(void **state)
 		.calls = calls,
 		.n_calls = 64,
 		.ctl = &ctl,
-		.platform = &platform_cpu,
+		.news = news,
+		.platform = platform,
 	};
 
 	memset(&r, 0, sizeof(r));
 	memset(sq, 0, sizeof(sq));
 	memset(sq_head, 0, sizeof(sq_head));
+	memset(news, 0, sizeof(news));
 	if (platform_cpu.open(0, NULL, &r.dev))
 		return -1;
 	p.dev = r.dev;
 	*state = &r;
 	return proxy_open(&r.proxy, &p);
+}
+
+static int rig_up(void **state)
+{
+	return rig_on(state, &platform_cpu);
+}
+
+static int no_kick(struct platform_dev *dev, void (*kick)(void *ctx, unsigned q), void *ctx)
+{
+	(void)dev;
+	(void)kick;
+	(void)ctx;
+	return 0;
+}
+
+/* As a GPU: kernels cannot wake threads, nor threads kernels. */
+static int rig_up_mute(void **state)
+{
+	static struct platform_ops mute;
+
+	mute = platform_cpu;
+	mute.set_kick = no_kick;
+	return rig_on(state, &mute);
 }
 
 static int rig_down(void **state)
@@ -82,6 +108,66 @@ static void step(struct rig *r, unsigned q)
 	uint64_t next;
 
 	proxy_step(proxy_thread(r->proxy, q), r->now += 1000, &next);
+}
+
+/* ---- hints ---------------------------------------------------------------------------------------- */
+
+/* H2: in order, each with its lap's tag, no more than kernels have made room for. */
+static void hints_stop_when_nobody_takes_them(void **state)
+{
+	struct rig *r = *state;
+	struct proxy_thread *t = proxy_thread(r->proxy, 1);
+	uint32_t i, lap;
+
+	for (lap = 0; lap < 3; lap++) {
+		for (i = 0; i < GNET_NEWS_RING; i++) {
+			assert_true(proxy_hint(t, 1000 * lap + i));
+			assert_int_equal(news[1].cell[i],
+					 (uint64_t)(1000 * lap + i) << 8 | (1 + lap));
+		}
+		assert_false(proxy_hint(t, 9));
+		assert_int_equal(news[1].cell[0] >> 8, 1000 * lap);
+		news[1].head += GNET_NEWS_RING;
+	}
+	news[1].head += 1000; /* garbage */
+	assert_false(proxy_hint(t, 9));
+	assert_int_equal(news[0].cell[0], 0);
+}
+
+static void hint_of(struct stream *s, unsigned side, unsigned wait, bool asked)
+{
+	uint64_t n = 0, i;
+
+	memset(news, 0, sizeof(news));
+	s->bus->waits[wait] = GNET_WAIT(3, 4);
+	stream_tell(s, side, &s->bus->txw);
+	for (i = 0; i < GNET_NEWS_RING; i++)
+		n += news[0].cell[i] >> 8 == 5;
+	assert_int_equal(n, asked);
+	assert_int_equal(s->bus->waits[wait] != 0, !asked);
+	s->bus->waits[wait] = 0;
+}
+
+/* H1, H2: one hint for whoever asked about this side, or about the socket; who did not ask gets none. */
+static void a_hint_is_given_once_to_who_asks(void **state)
+{
+	struct rig *r = *state;
+	struct stream_set set;
+	struct slab slab;
+	struct stream s;
+
+	memset(&slab, 0, sizeof(slab));
+	stream_set_init(&set, proxy_thread(r->proxy, 0), &slab, 0);
+	stream_init(&s, &set, &bus[5], 5, NULL);
+	hint_of(&s, GNET_WAIT_RX, GNET_WAIT_RX, true);
+	hint_of(&s, GNET_WAIT_RX, GNET_WAIT_POLL, true);
+	hint_of(&s, GNET_WAIT_RX, GNET_WAIT_TX, false);
+	hint_of(&s, GNET_WAIT_TX, GNET_WAIT_TX, true);
+	hint_of(&s, GNET_WAIT_TX, GNET_WAIT_POLL, true);
+	memset(news, 0, sizeof(news));
+	stream_tell(&s, GNET_WAIT_RX, &s.bus->txw);
+	for (unsigned i = 0; i < GNET_NEWS_RING; i++)
+		assert_int_equal(news[0].cell[i], 0);
 }
 
 /* ---- events ------------------------------------------------------------------------------------ */
@@ -358,6 +444,10 @@ static void a_connection_in_hand_goes_with_its_listener(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(hints_stop_when_nobody_takes_them, rig_up_mute,
+						rig_down),
+		cmocka_unit_test_setup_teardown(a_hint_is_given_once_to_who_asks, rig_up_mute,
+						rig_down),
 		cmocka_unit_test_setup_teardown(events_are_told_however_busy_kernels_are, rig_up,
 						rig_down),
 		cmocka_unit_test_setup_teardown(a_descriptor_that_is_unwatched_tells_nothing,

@@ -152,15 +152,19 @@ struct gnet_sock_bus {
 	uint64_t
 		head; /* kernel writes: receive position consumed, or connections claimed; the proxy
 				  resets it before it gives the descriptor out */
-	/* Kernels write, for diagnosis: GNET_WAIT of the call that holds this side and has waited long. */
-	uint64_t waits[2]; /* GNET_WAIT_RX, GNET_WAIT_TX */
-	uint64_t pad1[5];
+	/*
+	 * Kernels write, rule H1: GNET_WAIT of the call that holds this side and has waited long; of a gpoll that has, its block. The
+	 * proxy takes it away when it gives the hint that is asked for.
+	 */
+	uint64_t waits[3]; /* GNET_WAIT_RX, GNET_WAIT_TX, GNET_WAIT_POLL */
+	uint64_t pad1[4];
 };
 
 /* 0: none, or block + 1 in the lower half and the position's lower half: the wait is over when the position is another one,
  * so that its end costs no store. */
 #define GNET_WAIT_RX 0
 #define GNET_WAIT_TX 1
+#define GNET_WAIT_POLL 2 /* without a position */
 #define GNET_WAIT(block, pos) ((uint64_t)(uint32_t)(pos) << 32 | ((uint32_t)(block) + 1u))
 #define GNET_WAIT_BLOCK(w) ((uint32_t)(w)-1u)
 #define GNET_WAIT_POS(w) ((uint32_t)((w) >> 32))
@@ -180,6 +184,18 @@ struct gnet_dgram {
 };
 
 #define GNET_DGRAM_ADDR_MAX 112u
+
+/* ---- hints: sockets on which something has changed for a call that waits long (docs/bus.md, rules H) --------------- */
+
+#define GNET_NEWS_RING 64u
+#define GNET_NEWS_TAG(p) ((uint8_t)(1u + (uint8_t)(((p) / GNET_NEWS_RING) % 255u)))
+
+/* One a proxy thread. */
+struct gnet_news {
+	uint64_t cell[GNET_NEWS_RING]; /* proxy writes: tag 8 | slot 32 */
+	uint64_t head;                 /* kernels write: hints taken; no more than the truth */
+	uint64_t pad[15];
+};
 
 /* ---- control line ------------------------------------------------------------------------------------------------ */
 

@@ -10,7 +10,7 @@
 
 #define GNET_MAGIC 0x74656e67u /* "gnet" */
 /* Changes whenever a layout or a rule of dev/abi/ changes. */
-#define GNET_ABI_VERSION 5u
+#define GNET_ABI_VERSION 6u
 
 /* In gnet_sock.tx_seg. */
 #define GNET_SOCK_SEG 0x7fffffffu
@@ -77,6 +77,13 @@ struct gnet_sq_dev {
 	uint64_t pad[14];
 };
 
+/* Who looks at a news ring, and when. */
+struct gnet_nap {
+	uint64_t due; /* gnet_time_ns from which on the next look may be taken */
+	uint64_t at;  /* next hint */
+	uint64_t pad[14];
+};
+
 struct gnet {
 	uint32_t magic;
 	uint32_t version;
@@ -92,10 +99,13 @@ struct gnet {
 	struct gnet_sqe *sq;          /* [n_queues << sq_log2] */
 	struct gnet_sq_head *sq_head; /* [n_queues] */
 	struct gnet_call *calls;      /* [n_calls] */
+	struct gnet_news *news;       /* [n_queues] */
 	uint8_t *slab;                /* segments of 2^seg_log2 bytes */
 	/* device memory */
 	struct gnet_sock *socks; /* [max_socks] */
 	struct gnet_sq_dev *sqd; /* [n_queues] */
+	struct gnet_nap *naps;   /* [n_queues] */
+	uint64_t *hints;         /* [max_socks] how many hints were given */
 	uint64_t *call_map;      /* [n_calls / 64] bit set: taken */
 	uint64_t *call_tag;      /* [n_calls] tag of the last use */
 	void *cpu_dev;           /* CPU device: whom to kick; NULL on a GPU */

@@ -55,7 +55,7 @@ GNET_DEV int gnet__spin_until(gnet_t *net, uint64_t *turn, uint64_t deadline)
 
 #ifdef __CUDACC__
 	(void)deadline;
-	if ((t & 63u) == 63u) {
+	if ((t & 63u) == 63u && (t <= GNET__SPIN_SHORT || (t & 511u) == 511u)) {
 		uint64_t stop = gnet_sys_load(&net->ctl->stop);
 
 		if (stop)

@@ -123,39 +123,113 @@ GNET_DEV uint32_t gnet__poll_look(struct gnet__scope sc, gnet_t *net, struct gne
 }
 
 /* Thread 0: one turn of the wait; 1: look again, else s->fail is the result. */
-GNET_DEV uint32_t gnet__poll_turn(gnet_t *net, struct gnet__scratch *s, int64_t timeout_ns,
-				  uint64_t start, uint64_t *turn)
+GNET_DEV uint32_t gnet__poll_turn(gnet_t *net, struct gnet__scratch *s, uint64_t until,
+				  uint64_t *turn)
 {
-	uint64_t end = start + (uint64_t)timeout_ns;
+	const uint64_t never = ~(uint64_t)0;
 
 	s->fail = 0;
-	if (timeout_ns >= 0 && gnet_time_ns() >= end)
+	if (until != never && gnet_time_ns() >= until)
 		return 0;
-	s->fail = gnet__spin_until(net, turn, timeout_ns < 0 ? 0 : end);
+	s->fail = gnet__spin_until(net, turn, until == never ? 0 : until);
 	return !s->fail;
 }
+
+/* This thread's share of the sockets: how many hints were given at them so far. */
+GNET_DEV uint64_t gnet__poll_hints(struct gnet__scope sc, gnet_t *net,
+				   const struct gnet_pollfd *fds, uint32_t n)
+{
+	uint64_t i, sum = 0;
+
+	for (i = sc.tid; i < n; i += sc.n)
+		sum += gnet__slot(net, fds[i].fd) ? gnet__hints(net, fds[i].fd) : 0;
+	return sum;
+}
+
+/* Asks for hints at this thread's share, or for none any more. */
+GNET_DEV void gnet__poll_ask(struct gnet__scope sc, gnet_t *net, const struct gnet_pollfd *fds,
+			     uint32_t n, int ask)
+{
+	uint64_t i;
+
+	for (i = sc.tid; i < n; i += sc.n) {
+		if (!gnet__slot(net, fds[i].fd))
+			continue;
+		if (ask)
+			gnet__ask_hint(net, fds[i].fd, GNET_WAIT_POLL, 0);
+		else
+			gnet__ask_no_hint(net, fds[i].fd, GNET_WAIT_POLL);
+	}
+}
+
+#ifdef __CUDACC__
+/*
+ * All: sleeps until a hint is given at one of the sockets, or it is time to look without one, or the time is over. Sets s->fail if the
+ * network has ended.
+ */
+GNET_DEV void gnet__poll_nap(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
+			     const struct gnet_pollfd *fds, uint32_t n, uint64_t hints,
+			     uint64_t until)
+{
+	uint64_t belt = gnet_time_ns() + GNET__BELT_NS, now;
+	uint32_t q;
+	int over;
+
+	do {
+		now = gnet_time_ns();
+		for (q = sc.tid; q < net->n_queues; q += sc.n)
+			gnet__news(net, q, now);
+		over = now >= until || gnet__poll_hints(sc, net, fds, n) != hints;
+		if (now >= belt) {
+			over = 1;
+			if (sc.tid == 0)
+				s->fail = -(int)gnet_sys_load(&net->ctl->stop);
+		}
+		if (!over)
+			__nanosleep(GNET__NAP_NS);
+	} while (!gnet__votes(sc, over));
+}
+#endif
 
 GNET_DEV int gnet__poll(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
 			struct gnet_pollfd *fds, uint32_t n, int64_t timeout_ns)
 {
-	uint64_t turn = 0, start = 0;
-	uint32_t ready;
-	int rc;
+	uint64_t turn = 0, until = ~(uint64_t)0, hints = 0;
+	uint32_t ready, turns = 0;
+	int rc, asked = 0;
 
 	gnet__sync(sc);
-	if (sc.tid == 0 && timeout_ns >= 0)
-		start = gnet_time_ns();
+	if (timeout_ns >= 0)
+		until = gnet_time_ns() + (uint64_t)timeout_ns;
 	for (;;) {
 		ready = gnet__poll_look(sc, net, fds, n);
 		if (ready)
 			break;
+		if (asked) {
+#ifdef __CUDACC__
+			gnet__poll_nap(sc, s, net, fds, n, hints, until);
+			asked = 0;
+			if (s->fail)
+				break;
+			continue;
+#else
+			(void)hints; /* the wait below ends when something is stored */
+#endif
+		} else if (++turns >= GNET__SPIN_LONG) {
+			/* As gnet__told_spin: asks, looks once more, naps. A hint uses up what was asked for. */
+			hints = gnet__poll_hints(sc, net, fds, n);
+			gnet__poll_ask(sc, net, fds, n, 1);
+			asked = 1;
+		}
 		if (sc.tid == 0)
-			s->again = gnet__poll_turn(net, s, timeout_ns, start, &turn);
+			s->again = gnet__poll_turn(net, s, until, &turn);
 		gnet__sync(sc);
 		if (!s->again)
 			break;
 	}
 	rc = ready ? (int)ready : s->fail;
+	if (turns >= GNET__SPIN_LONG)
+		gnet__poll_ask(sc, net, fds, n, 0);
 	gnet__sync(sc);
 	return rc;
 }

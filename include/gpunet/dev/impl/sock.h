@@ -7,7 +7,7 @@
 #define GPUNET_DEV_IMPL_SOCK_H
 
 #include <gpunet/dev/abi/socket.h>
-#include <gpunet/dev/impl/bus.h>
+#include <gpunet/dev/impl/nap.h>
 
 /* The socket in a descriptor's slot, whether it is alive or not; NULL: no such slot. */
 GNET_DEV struct gnet_sock *gnet__slot(gnet_t *net, int fd)
@@ -34,9 +34,10 @@ struct gnet__wait {
 	uint64_t *limit; /* the socket's limit for such calls, 0: none */
 	uint64_t word;   /* what the side was when it was taken */
 	int dontwait;
-	int dgram; /* the call is for a socket of datagrams */
-	int some;  /* the call has moved bytes: an error is left for the next one */
-	int told;  /* stat sees this wait */
+	int dgram;      /* the call is for a socket of datagrams */
+	int some;       /* the call has moved bytes: an error is left for the next one */
+	int told;       /* a hint was asked for, and stat sees this wait */
+	uint64_t hints; /* given before it was asked for */
 };
 
 GNET_DEV void gnet__wait_begin(struct gnet__wait *w, uint64_t *limit, int flags)
@@ -216,21 +217,56 @@ GNET_DEV int gnet__side_spin(gnet_t *net, uint64_t *side, struct gnet__wait *w)
 	return gnet__limited_spin(net, w);
 }
 
-/* gnet__side_spin for a wait at `pos` that `gpunet stat` is to see once it is a long one. `side`: GNET_WAIT_RX or _TX. */
+#ifdef __CUDACC__
+/* Sleeps until a hint is given at the socket, or it is time to look without one: 0, or why the wait ends. */
+GNET_DEV int gnet__nap(gnet_t *net, int fd, const uint64_t *side, const struct gnet__wait *w)
+{
+	uint64_t start = gnet_time_ns();
+
+	for (;;) {
+		uint64_t now = gnet_time_ns();
+
+		if (gnet_dev_load(side) & GNET_L_CLOSING)
+			return -GNET__EBADF;
+		gnet__news(net, gnet__queue(net, fd), now);
+		if (gnet__hints(net, fd) != w->hints)
+			return 0;
+		if (w->until && now >= w->until)
+			return -GNET__ETIMEDOUT;
+		if (now - start >= GNET__BELT_NS)
+			return -(int)gnet_sys_load(&net->ctl->stop);
+		__nanosleep(GNET__NAP_NS);
+	}
+}
+#endif
+
+/*
+ * gnet__side_spin for a wait at `pos` that may take long. `side`: GNET_WAIT_RX or _TX. When it has, it asks for a hint, and since the
+ * news may have come just before, looks once more; on a GPU it naps then.
+ */
 GNET_DEV int gnet__told_spin(gnet_t *net, int fd, struct gnet_sock *sk, int side, uint64_t pos,
 			     struct gnet__wait *w)
 {
-	uint64_t *word = &net->bus[GNET_FD_SLOT(fd)].waits[side];
-	uint64_t block = blockIdx.x + gridDim.x * (blockIdx.y + (uint64_t)gridDim.y * blockIdx.z);
+	uint64_t *word = side == GNET_WAIT_RX ? &sk->rx : &sk->tx;
 	int rc;
 
+#ifdef __CUDACC__
+	if (w->told) {
+		w->told = 0;
+		rc = gnet__nap(net, fd, word, w);
+		if (rc)
+			gnet__ask_no_hint(net, fd, side);
+		return rc;
+	}
+#endif
 	if (!w->told && w->turn + 1 >= GNET__SPIN_LONG) {
 		w->told = 1;
-		gnet_sys_store(word, GNET_WAIT(block, pos));
+		w->hints = gnet__hints(net, fd);
+		gnet__ask_hint(net, fd, side, pos);
 	}
-	rc = gnet__side_spin(net, side == GNET_WAIT_RX ? &sk->rx : &sk->tx, w);
+	rc = gnet__side_spin(net, word, w);
 	if (rc && w->told)
-		gnet_sys_store(word, 0);
+		gnet__ask_no_hint(net, fd, side);
 	return rc;
 }
 

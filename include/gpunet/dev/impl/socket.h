@@ -225,6 +225,7 @@ GNET_DEV int64_t gnet__shutdown(gnet_t *net, int fd, int how)
 		rc = gnet__call(net, gnet__queue(net, fd), GNET_OP_SHUTDOWN, fd, (uint64_t)how, 0);
 		if (how != GNET_SHUT_RD)
 			gnet__give(&sk->tx, GNET_L_HELD);
+		gnet__hint(net, fd);
 	}
 	gnet__leave(sk);
 	return rc;
@@ -316,6 +317,7 @@ GNET_DEV int64_t gnet__close(gnet_t *net, int fd)
 	}
 	gnet_dev_or(&sk->rx, GNET_L_CLOSING);
 	gnet_dev_or(&sk->tx, GNET_L_CLOSING);
+	gnet__hint(net, fd); /* a gpoll may have it among others */
 	rc = gnet__close_wait(net, sk);
 	if (rc == 1) {
 		/* The peer gets the end now. Nothing is there any more if the borrowers were faster. */

@@ -61,6 +61,16 @@ logs=build/check
 mkdir -p "$logs"
 passed=0 failed=0 skipped=0
 
+# What runs beside is ended with the script.
+# shellcheck disable=SC2317 # a trap calls it
+interrupted()
+{
+	# shellcheck disable=SC2046 # numbers
+	kill $(jobs -p) 2>/dev/null
+	exit 130
+}
+trap interrupted INT TERM
+
 # run NAME LIMIT command…: output to a log, a line with the time it took
 run()
 {
@@ -68,7 +78,9 @@ run()
 
 	shift 2
 	[ $long = 1 ] && limit=$((limit * 20))
-	timeout -k 10 "$limit" "$@" >"$logs/$name.log" 2>&1 </dev/null
+	# Not in the foreground: a trap would wait for its end.
+	timeout -k 10 "$limit" "$@" >"$logs/$name.log" 2>&1 </dev/null &
+	wait $!
 	result=$?
 	printf '%-24s %4d s' "$name" $((SECONDS - start))
 	[ $result = 124 ] && printf '  (ended after its limit of %d s)' "$limit"
@@ -123,6 +135,36 @@ suite()
 	fi
 }
 
+# aside NAME function…: beside what follows, with what that leaves of the processors: most tests wait most of their time
+aside()
+{
+	local name=$1
+
+	shift
+	rm -f "$logs/$name.counts"
+	(
+		trap interrupted INT TERM
+		renice -n 19 -p "$BASHPID" >/dev/null
+		# shellcheck disable=SC2030 # joined reads them
+		passed=0 failed=0 skipped=0
+		"$@"
+		echo "$passed $failed $skipped" >"$logs/$name.counts"
+	) >"$logs/$name.aside" 2>&1 &
+}
+
+# joined NAME: waits for what runs aside; its lines and its counts, as if it had run now; fails if something in it failed
+joined()
+{
+	local p=0 f=1 s=0
+
+	wait
+	cat "$logs/$1.aside"
+	[ -f "$logs/$1.counts" ] && read -r p f s <"$logs/$1.counts"
+	# shellcheck disable=SC2031
+	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+	[ "$f" = 0 ]
+}
+
 summary()
 {
 	local line="$passed passed, $failed failed"
@@ -162,24 +204,45 @@ wrapper=
 real_programs()
 {
 	suite "$1-peers" "$3" python3 -u tests/peers/run.py --gpunet "$2/bin/gpunet" --slow "$4" \
-		--wrapper "$wrapper" "${flags[@]}"
+		--jobs "$jobs" --wrapper "$wrapper" "${flags[@]}"
 }
 
-for preset in release asan tsan; do
-	build "$preset" || continue
-	suite "$preset-tests" 300 ctest --preset "$preset" -j "$jobs" --no-tests=error
-	case $preset in
-	release) real_programs release build 240 1 ;;
-	asan) real_programs asan build-asan 360 3 ;;
-	tsan) real_programs tsan build-tsan 480 5 ;;
-	esac
-done
+# tests PRESET [options of ctest…]
+tests()
+{
+	local preset=$1
+
+	shift
+	suite "$preset-tests" 300 ctest --preset "$preset" -j "$jobs" "$@" --no-tests=error
+}
+
+# While the tests of one build run, the next one is built.
+build release
+built=$?
+aside asan build asan
+if [ $built = 0 ]; then
+	tests release
+	real_programs release build 240 1
+fi
+joined asan
+built=$?
+aside tsan build tsan
+if [ $built = 0 ]; then
+	tests asan
+	real_programs asan build-asan 360 3
+fi
+if joined tsan; then
+	tests tsan
+	real_programs tsan build-tsan 480 5
+fi
 # The other compiler: its warnings, and what its optimizer makes of the same code.
-build clang && suite clang-tests 120 ctest --preset clang -j "$jobs" -L 'unit|device' --no-tests=error
-suite model 400 tests/model/run.sh -j "$jobs"
+aside clang build clang
+aside model suite model 700 tests/model/run.sh -j "$jobs"
 if [ $vm = 1 ]; then
 	# Without QEMU the suite says so and is skipped.
 	need_install "$NEED_VM"
 	suite vm 480 python3 -u tests/vm/run.py "${flags[@]}"
 fi
+joined model
+joined clang && tests clang -L 'unit|device'
 summary

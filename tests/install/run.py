@@ -237,22 +237,21 @@ def library_path(o, env):
     return env
 
 
-def cuda_nvcc(o, cudart, whole):
-    program = os.path.join(fresh(o), "consumer")
+def cuda_cudart(o):
+    """With the static CUDA run time and every object of the archive; with the shared one."""
+    folder = fresh(o)
     flags, archive = static_flags(o)
-    libraries = [archive]
-    if whole:
-        libraries = ["-Xlinker", "--whole-archive", archive, "-Xlinker", "--no-whole-archive"]
-    call([nvcc(), "-x", "cu", "-std=c++17", "-arch=sm_80", "-cudart", cudart,
-          "-c", os.path.join(CONSUMER, "main.c"), "-o", program + ".o", *flags])
-    call([nvcc(), "-cudart", cudart, program + ".o", "-o", program, *libraries, *flags])
-    use_cuda(o, program)
+    whole = ["-Xlinker", "--whole-archive", archive, "-Xlinker", "--no-whole-archive"]
+    call([nvcc(), "-x", "cu", "-std=c++17", "-arch=sm_80", "-c", os.path.join(CONSUMER, "main.c"),
+          "-o", os.path.join(folder, "consumer.o"), *flags])
+    for cudart, libraries in (("static", whole), ("shared", [archive])):
+        program = os.path.join(folder, cudart)
+        call([nvcc(), "-cudart", cudart, os.path.join(folder, "consumer.o"), "-o", program, *libraries, *flags])
+        use_cuda(o, program)
 
 
 def main():
     steps = {name.replace("_", "-"): fn for name, fn in globals().items() if callable(fn)}
-    steps["cuda-cudart-static"] = lambda o: cuda_nvcc(o, "static", True)
-    steps["cuda-cudart-shared"] = lambda o: cuda_nvcc(o, "shared", False)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("step")
     for name in ("source", "build", "work", "cc", "libdir"):

@@ -101,7 +101,7 @@ def sigterm_cat(env):
     server.serves("after a client that was ended")
 
 
-@each(TCP_UNIX, limit=40)
+@each(TCP_UNIX, limit=40, beside="idle")
 def idle(env, kind):
     """A server without work, and one whose client is silent, sleeps: under 5% of a core, counted
     over 3 seconds, and no polling on the CPU device."""
@@ -126,7 +126,7 @@ def idle(env, kind):
             s.close()
 
 
-@each(TCP_UNIX, limit=40)
+@each(TCP_UNIX, limit=40, beside="idle")
 def idle_full(env, kind):
     """The same while a client does not read what was sent to it: waiting for room is idle too."""
     server = env.echo(env.url(kind), blocks=2)
@@ -152,7 +152,7 @@ def nofile_64(env):
     many_clients(env, server, 150, 2000)
 
 
-@each(TCP_UNIX, limit=60)
+@each(TCP_UNIX, limit=60, beside="none")
 def emfile_and_recovery(env, kind):
     """More open connections than descriptors: those that do not fit wait in the backlog, the server
     does not spin over them, and all are served when there is room again."""
@@ -277,7 +277,7 @@ def bad_options(env):
               f"{name}={value}: the reason does not name it: {text!r}")
 
 
-@case("kill_50", limit=200)
+@case("kill_50", limit=200, beside="none")
 def kill_50(env):
     """SIGKILL, 50 times, with a client in mid-transfer: the port is free again at once."""
     server = env.echo(env.url("tcp"), blocks=2)

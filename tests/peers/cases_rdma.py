@@ -202,7 +202,7 @@ def rdma_sharing(env):
             t.cat.p.stdout.close()
 
 
-@case("rdma_idle")
+@case("rdma_idle", beside="idle")
 def rdma_idle(env):
     """A server with a silent connection sleeps."""
     server = serve(env)

@@ -27,23 +27,23 @@ class Skip(Exception):
 CASES = []
 
 
-def case(name, limit=30, long=False, device=None):
-    """Registers a case. `limit`: seconds on an idle two-core machine, generous."""
+def case(name, limit=30, long=False, device=None, beside="others"):
+    """Registers a case. `limit`: seconds on an idle two-core machine, generous. `beside`: which cases may run at the
+    same time: "others"; "idle": only its like, since it measures a server that does nothing; "none"."""
 
     def register(fn):
-        CASES.append((name, limit, long, device, fn))
+        CASES.append((name, limit, long, device, beside, fn))
         return fn
 
     return register
 
 
-def each(kinds, limit=30, long=False, device=None):
+def each(kinds, beside="others", **more):
     """Registers a case once for each kind of address; the function gets (env, kind)."""
 
     def register(fn):
         for kind in kinds:
-            CASES.append((f"{fn.__name__}_{kind}", limit, long, device,
-                          lambda env, k=kind: fn(env, k)))
+            case(f"{fn.__name__}_{kind}", beside=beside, **more)(lambda env, k=kind: fn(env, k))
         return fn
 
     return register

@@ -39,6 +39,7 @@ def options():
     p.add_argument("--wrapper", default="", help="command before each gpunet, e.g. 'setarch -R'")
     p.add_argument("--slow", type=float, default=1.0,
                    help="multiplies time limits; above 1 less data is moved (sanitizers)")
+    p.add_argument("--jobs", type=int, default=1, help="cases that run at the same time (default 1)")
     p.add_argument("--long", action="store_true", help="also the long cases")
     p.add_argument("--only", default="", help="regular expression on names")
     p.add_argument("--list", action="store_true")
@@ -84,64 +85,98 @@ def diagnosis(folder):
     return text
 
 
-def run_case(opt, limit, fn, folder):
-    r, w = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.setpgid(0, 0)
-        os.close(r)
-        in_child(opt, fn, folder, w)
-    try:
-        os.setpgid(pid, pid)
-    except OSError:
-        pass  # the child was faster
-    os.close(w)
-    end = time.monotonic() + limit
-    # The child is left as a zombie for now, so that its group's number stays ours.
-    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        if time.monotonic() > end:
-            text = diagnosis(folder)
-            os.killpg(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            os.close(r)
-            return f"FAIL time limit of {limit:g} s{text}"
+class Running:
+    """A case in a process of its own, with what it left running."""
+
+    def __init__(self, opt, case):
+        self.name, limit, _, _, _, fn = case
+        self.limit = limit * opt.slow
+        self.folder = tempfile.mkdtemp(prefix="gpn-peers-")
+        self.pipe, w = os.pipe()
+        self.end = time.monotonic() + self.limit
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.setpgid(0, 0)
+            os.close(self.pipe)
+            in_child(opt, fn, self.folder, w)
+        try:
+            os.setpgid(self.pid, self.pid)
+        except OSError:
+            pass  # the child was faster
+        os.close(w)
+
+    def poll(self):
+        """The result, or None: it runs."""
+        # The child is left as a zombie for now, so that its group's number stays ours.
+        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        if not ended and time.monotonic() <= self.end:
+            return None
+        text = "" if ended else diagnosis(self.folder)
+        os.killpg(self.pid, signal.SIGKILL)  # what the case left running
+        os.waitpid(self.pid, 0)
+        result = os.read(self.pipe, 8192).decode("utf-8", "replace") if ended else \
+            f"FAIL time limit of {self.limit:g} s{text}"
+        os.close(self.pipe)
+        return result or "FAIL the case ended without a result"
+
+    def clean(self, keep):
+        if keep:
+            print(f"     kept: {self.folder}", file=sys.stderr)
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def run_cases(opt, cases, jobs):
+    """Runs them, `jobs` at a time, and prints their results; how many failed."""
+    failed, running = 0, []
+    cases = list(reversed(cases))
+    while cases or running:
+        while cases and len(running) < jobs:
+            running.append(Running(opt, cases.pop()))
+        for r in list(running):
+            line = r.poll()
+            if line is None:
+                continue
+            running.remove(r)
+            result, reason = (line + " ").split(" ", 1)
+            print(f"{result} {r.name} {reason}".rstrip())
+            failed += result == "FAIL"
+            r.clean(opt.keep and result == "FAIL")
         time.sleep(0.005)
-    os.killpg(pid, signal.SIGKILL)  # what the case left running
-    os.waitpid(pid, 0)
-    result = os.read(r, 8192).decode("utf-8", "replace")
-    os.close(r)
-    return result or "FAIL the case ended without a result"
+    return failed
+
+
+def wanted(opt):
+    """The cases to run; says why another one is not."""
+    cases = []
+    for case in peerlib.CASES:
+        name, _, long, device, _, _ = case
+        if not re.search(opt.only, name):
+            continue
+        if opt.list:
+            print(name)
+        elif long and not opt.long:
+            print(f"SKIP {name} only with --long")
+        elif device and device != opt.device:
+            print(f"SKIP {name} only on the {device} device")
+        else:
+            cases.append(case)
+    return cases
 
 
 def main():
     opt = options()
     sys.stdout.reconfigure(line_buffering=True)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    cases = wanted(opt)
+    if cases and not os.access(opt.gpunet, os.X_OK):
+        for case in cases:
+            print(f"FAIL {case[0]} there is no program {opt.gpunet}")
+        return 1
     failed = 0
-    for name, limit, long, device, fn in peerlib.CASES:
-        if not re.search(opt.only, name):
-            continue
-        if opt.list:
-            print(name)
-            continue
-        if long and not opt.long:
-            print(f"SKIP {name} only with --long")
-            continue
-        if device and device != opt.device:
-            print(f"SKIP {name} only on the {device} device")
-            continue
-        if not os.access(opt.gpunet, os.X_OK):
-            print(f"FAIL {name} there is no program {opt.gpunet}")
-            failed += 1
-            continue
-        folder = tempfile.mkdtemp(prefix="gpn-peers-")
-        result, reason = (run_case(opt, limit * opt.slow, fn, folder) + " ").split(" ", 1)
-        print(f"{result} {name} {reason}".rstrip())
-        failed += result == "FAIL"
-        if result == "FAIL" and opt.keep:
-            print(f"     kept: {folder}", file=sys.stderr)
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
+    for beside in ("idle", "others", "none"):
+        jobs = 1 if beside == "none" else opt.jobs
+        failed += run_cases(opt, [c for c in cases if c[4] == beside], jobs)
     return 1 if failed else 0
 
 

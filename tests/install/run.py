@@ -99,6 +99,8 @@ def tree(o):
             os.path.join(o.source, "man")) else []:
         if re.search(r"\.[137]$", page):
             expected.append(f"share/man/man{page[-1]}/{page}")
+    # And is found by the name of each call in it.
+    expected += [f"share/man/man3/{name}.3" for name in ("gsendto_warp", "grecv_return", "GPUNET_LAUNCH", "gpunet_sync")]
     if os.path.exists(os.path.join(o.build, "bin/gpunet")):
         expected.append("bin/gpunet")
     wrong += [f"{name} is missing" for name in expected

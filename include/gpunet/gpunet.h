@@ -4,7 +4,8 @@
  *
  * Threads: every call may come from any thread, at the same time on different networks and, except gpunet_close, on the
  * same one. Calls do not need a CUDA context: the library uses the caller's current one, else the device's primary
- * context, and leaves the caller's as it was. A process that was forked while a network was open has no part in it and must
+ * context, and leaves the caller's as it was. The library's threads run on the processors of the GPU's NUMA node that the thread which
+ * calls gpunet_open may use, and that thread's affinity stays as it was. A process that was forked while a network was open has no part in it and must
  * not make calls on it; it holds copies of its descriptors until it ends or calls exec.
  *
  * Errors: 0 or a count, or a negative errno. gpunet_last_error() has the calling thread's last error in words: the

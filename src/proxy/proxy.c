@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "platform/numa.h"
 
 static void wake_event(struct proxy_watch *w, uint32_t events)
 {
@@ -112,24 +113,39 @@ void proxy_set_hooks(struct proxy *p, const struct proxy_hooks *h)
 	p->hooks = *h;
 }
 
+/* Threads run near the device, as far as the caller's thread may run there. */
+static void place_threads(const struct proxy *p, pthread_attr_t *attr)
+{
+	struct platform_info info;
+	cpu_set_t cpus;
+
+	if (!p->params.platform->info(p->params.dev, &info) && !numa_cpus(info.numa_node, &cpus))
+		pthread_attr_setaffinity_np(attr, sizeof(cpus), &cpus);
+}
+
 /* The library's threads take no signals: the caller's handlers run on the caller's threads. */
 static int start_threads(struct proxy *p)
 {
+	pthread_attr_t attr;
 	sigset_t all, old;
 	unsigned i;
-	int rc = 0;
+	int rc = pthread_attr_init(&attr);
 
+	if (rc)
+		return -rc;
+	place_threads(p, &attr);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (i = 0; i < p->params.threads && !rc; i++) {
-		rc = pthread_create(&p->t[i].thread, NULL, proxy_thread_main, &p->t[i]);
+		rc = pthread_create(&p->t[i].thread, &attr, proxy_thread_main, &p->t[i]);
 		p->started += !rc;
 	}
 	if (!rc && !p->kicks) {
-		rc = pthread_create(&p->sentinel, NULL, proxy_sentinel_main, p);
+		rc = pthread_create(&p->sentinel, &attr, proxy_sentinel_main, p);
 		p->sentinel_started = !rc;
 	}
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
 	return -rc;
 }
 

@@ -18,7 +18,8 @@ if(GPUNET_CMOCKA)
 	gpunet_unit_test(cuda_load cuda_load.c)
 	gpunet_unit_test(cuda_device cuda_device.c)
 	gpunet_unit_test(cuda_copy cuda_copy.c)
-	foreach(test unit_cuda_load unit_cuda_device)
+	gpunet_unit_test(proxy_place proxy_place.c)
+	foreach(test unit_cuda_load unit_cuda_device unit_proxy_place)
 		target_compile_definitions(${test} PRIVATE
 			STUB="$<TARGET_FILE:cuda_stub>"
 			STUB_ANCIENT="$<TARGET_FILE:cuda_stub_ancient>"

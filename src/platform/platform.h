@@ -64,6 +64,8 @@ struct platform_ops {
 	/* No kernel may be resident. Frees what open made, not memory that was not given back. */
 	void (*close)(struct platform_dev *dev);
 	int (*info)(struct platform_dev *dev, struct platform_info *out);
+	/* The same of a device that need not be open, and whether it can be; waits for no kernel. */
+	int (*look)(int ordinal, struct platform_info *out);
 
 	int (*host_alloc)(struct platform_dev *dev, size_t size, struct platform_mem *out);
 	void (*host_free)(struct platform_dev *dev, struct platform_mem *m);

@@ -28,38 +28,28 @@ static void tell(struct report *r, const char *name, enum gpunet_status status, 
 static void check_device(struct report *r, const struct platform_ops *p, const char *name,
 			 bool optional)
 {
-	struct platform_params pp = { .size = sizeof(pp) };
 	struct platform_info info;
-	struct platform_dev *dev;
-	char why[320] = "", detail[512];
-	int n = p->count(why, sizeof(why)), rc;
+	char why[320] = "", detail[512], first[48] = "";
+	int n = p->count(why, sizeof(why));
 
 	if (n <= 0) {
 		tell(r, name, GPUNET_MISSING, why,
 		     optional ? "not needed: kernels run on the CPU device" : "");
 		return;
 	}
-	rc = p->open(0, &pp, &dev);
-	if (rc) {
+	if (p->look(0, &info)) {
 		tell(r, name, GPUNET_MISSING, log_last(),
 		     "a device is there but cannot be used: see its error");
 		return;
 	}
-	if (!p->info(dev, &info)) {
-		char first[48] = "";
-
-		if (n > 1)
-			snprintf(first, sizeof(first), "%d devices, the first: ", n);
-		snprintf(detail, sizeof(detail), "%s%s; %s", first, info.name, info.detail);
-		tell(r, name, GPUNET_OK, detail, "");
-		if (info.lazy_loading >= 0)
-			tell(r, "cuda module loading", GPUNET_OK,
-			     info.lazy_loading ? "lazy" : "eager",
-			     info.lazy_loading
-				     ? "load kernels with GPUNET_PREPARE before one is resident"
-				     : "");
-	}
-	p->close(dev);
+	if (n > 1)
+		snprintf(first, sizeof(first), "%d devices, the first: ", n);
+	snprintf(detail, sizeof(detail), "%s%s; %s", first, info.name, info.detail);
+	tell(r, name, GPUNET_OK, detail, "");
+	if (info.lazy_loading >= 0)
+		tell(r, "cuda module loading", GPUNET_OK, info.lazy_loading ? "lazy" : "eager",
+		     info.lazy_loading ? "load kernels with GPUNET_PREPARE before one is resident"
+				       : "");
 }
 
 static void check_memlock(struct report *r)

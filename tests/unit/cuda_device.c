@@ -279,6 +279,56 @@ static void tells_what_it_knows(void **state)
 	nothing_held();
 }
 
+static bool called(const char *name)
+{
+	int i;
+
+	for (i = 0; i < stub.state->calls && i < CUDA_STUB_TRACE; i++) {
+		if (!strcmp(stub.state->trace[i], name))
+			return true;
+	}
+	return false;
+}
+
+/* What a report asks for must not wait for a kernel that is resident: no stream, and of an open GPU no context. */
+static void a_look_makes_nothing(void **state)
+{
+	struct platform_info i;
+	struct platform_dev *dev;
+
+	(void)state;
+	assert_int_equal(ops.look(1, &i), 0);
+	assert_string_equal(i.name, "Stub GPU 1");
+	assert_int_equal(i.numa_node, 0);
+	assert_true(called("cuDevicePrimaryCtxRetain"));
+	assert_false(called("cuStreamCreateWithPriority"));
+	nothing_held();
+	dev = open_dev(1);
+	memset(&i, 0, sizeof(i));
+	stub.state->calls = 0;
+	assert_int_equal(ops.look(1, &i), 0);
+	assert_string_equal(i.name, "Stub GPU 1");
+	assert_false(called("cuDevicePrimaryCtxRetain"));
+	assert_false(called("cuCtxPushCurrent_v2"));
+	assert_false(called("cuStreamCreateWithPriority"));
+	assert_int_equal(ops.look(CUDA_STUB_DEVICES, &i), -ENODEV);
+	ops.close(dev);
+	nothing_held();
+}
+
+/* A GPU that another process has for itself is there, and of no use. */
+static void a_look_says_that_a_gpu_cannot_be_used(void **state)
+{
+	struct platform_info i;
+
+	(void)state;
+	stub.state->fail_call = "cuDevicePrimaryCtxRetain";
+	stub.state->fail_code = 46;
+	assert_int_equal(ops.look(0, &i), -EBUSY);
+	assert_non_null(strstr(log_last(), "exclusive"));
+	nothing_held();
+}
+
 /*
  * Attributes that came later: the driver of 11.0 refuses them, and sysfs or arithmetic stands in.
  */
@@ -760,6 +810,8 @@ int main(void)
 		TEST(any_thread_may_call),
 		TEST(no_such_gpu),
 		TEST(tells_what_it_knows),
+		TEST(a_look_makes_nothing),
+		TEST(a_look_says_that_a_gpu_cannot_be_used),
 		TEST(older_driver_knows_less),
 		TEST(driver_before_lazy_loading),
 		TEST(kernels_come_from_the_runtime),

@@ -142,6 +142,18 @@ static int info(struct platform_dev *d, struct platform_info *out)
 	return 0;
 }
 
+static int look(int ordinal, struct platform_info *out)
+{
+	struct platform_dev *d = NULL;
+	int err = open_dev(ordinal, NULL, &d);
+
+	if (err)
+		return err;
+	err = info(d, out);
+	close_dev(d);
+	return err;
+}
+
 /* ---- memory --------------------------------------------------------------------------------------------------------- */
 
 static int mem_alloc(size_t size, bool host, struct platform_mem *out)
@@ -262,6 +274,7 @@ const struct platform_ops platform_cpu = {
 	.open = open_dev,
 	.close = close_dev,
 	.info = info,
+	.look = look,
 	.host_alloc = host_alloc,
 	.host_free = host_free,
 	.dev_alloc = dev_alloc,

@@ -154,23 +154,47 @@ static int make_stream(struct cuda_dev *d)
 	return r == CUDA_OK ? 0 : cuda_fail(d, r, "make a stream");
 }
 
+/* The driver and the GPU in it. */
+static int reach(struct cuda_dev *d, int ordinal)
+{
+	char why[WHY_BYTES] = "";
+
+	d->ordinal = ordinal;
+	d->api = cuda_driver(why, sizeof(why));
+	return d->api ? find(d) : log_error(-ENODEV, "cuda:%d: %s", ordinal, why);
+}
+
+/*
+ * No stream: making one waits for a resident kernel where launches block. And no context if one of our handles shows
+ * already that there can be one.
+ */
+static int look(int ordinal, struct platform_info *out)
+{
+	struct cuda_dev d = { 0 };
+	int err = reach(&d, ordinal);
+
+	if (err)
+		return err;
+	if (!cuda_keep_has(d.id)) {
+		err = attach(&d);
+		if (err)
+			return err;
+		detach(&d);
+	}
+	d.numa_node = cuda_numa_node(&d);
+	return cuda_info((struct platform_dev *)&d, out);
+}
+
 /* All of `p` is the CPU device's. */
 static int dev_open(int ordinal, const struct platform_params *p, struct platform_dev **out)
 {
-	char why[WHY_BYTES] = "";
 	struct cuda_dev *d;
 	int err;
 
 	d = sys.alloc(sizeof(*d));
 	if (!d)
 		return log_error(-ENOMEM, "cuda:%d: no memory for the device handle", ordinal);
-	d->ordinal = ordinal;
-	d->api = cuda_driver(why, sizeof(why));
-	if (!d->api) {
-		err = log_error(-ENODEV, "cuda:%d: %s", ordinal, why);
-		goto free_dev;
-	}
-	err = find(d);
+	err = reach(d, ordinal);
 	if (err)
 		goto free_dev;
 	err = attach(d);
@@ -255,6 +279,7 @@ const struct platform_ops platform_cuda = {
 	.open = dev_open,
 	.close = dev_close,
 	.info = cuda_info,
+	.look = look,
 	.host_alloc = cuda_host_alloc,
 	.host_free = cuda_host_free,
 	.dev_alloc = cuda_dev_alloc,

@@ -53,6 +53,8 @@ int cuda_info(struct platform_dev *dev, struct platform_info *out);
 
 /* keep.c: what may have to outlive the handle that allocated it. */
 void cuda_keep_open(struct cuda_dev *d);
+/* Is a handle of that GPU open? */
+bool cuda_keep_has(cuda_device id);
 /* Keeps *m and clears it if another handle of the context is open; false: free it. */
 bool cuda_keep_put(const struct cuda_dev *d, struct platform_mem *m);
 /* Something kept, of `mapped` bytes; its contents are old. */

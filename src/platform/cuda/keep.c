@@ -29,6 +29,17 @@ void cuda_keep_open(struct cuda_dev *d)
 	pthread_mutex_unlock(&lock);
 }
 
+bool cuda_keep_has(cuda_device id)
+{
+	const struct cuda_dev *h;
+
+	pthread_mutex_lock(&lock);
+	for (h = handles; h && h->id != id; h = h->next)
+		continue;
+	pthread_mutex_unlock(&lock);
+	return h != NULL;
+}
+
 static bool shared(const struct cuda_dev *d)
 {
 	const struct cuda_dev *h;

@@ -4,14 +4,15 @@
  *
  * Threads: every call may come from any thread, at the same time on different networks and, except gpunet_close, on the
  * same one. Calls do not need a CUDA context: the library uses the caller's current one, else the device's primary
- * context, and leaves the caller's as it was. The library's threads run on the processors of the GPU's NUMA node that the thread which
- * calls gpunet_open may use, and that thread's affinity stays as it was. A process that was forked while a network was open has no part in it and must
- * not make calls on it; it holds copies of its descriptors until it ends or calls exec.
+ * context, and leaves the caller's as it was. The library's threads run on those processors of the GPU's NUMA node that the
+ * thread which calls gpunet_open may use, and that thread's affinity stays as it was. A process that was forked while a
+ * network was open has no part in it and must not make calls on it; it holds copies of its descriptors until it ends
+ * or calls exec.
  *
  * Errors: 0 or a count, or a negative errno. gpunet_last_error() has the calling thread's last error in words: the
  * object, the cause and the remedy. NULL in place of a network is -EINVAL; gpunet_abort and gpunet_close then do nothing,
- * gpunet_device and gpunet_stream are NULL, gpunet_device_kind is "". The library never ends the process and prints only to standard error, what
- * GPUNET_LOG (error, warn, note, debug; warn unless set) lets through.
+ * gpunet_device and gpunet_stream are NULL, gpunet_device_kind is "". The library never ends the process and prints only to
+ * standard error, what GPUNET_LOG (error, warn, note, debug; warn unless set) lets through.
  */
 #ifndef GPUNET_GPUNET_H
 #define GPUNET_GPUNET_H

@@ -379,6 +379,94 @@ static void a_frame_larger_than_the_stack_dies(void **state)
 	assert_int_equal(WTERMSIG(status), SIGSEGV);
 }
 
+struct wild {
+	unsigned *word;
+};
+
+/* Thread (2,1,0) of block (1,0,0). */
+GNET_KERNEL(wild_kernel, struct wild, a)
+{
+	if (blockIdx.x == 1 && threadIdx.x == 2 && threadIdx.y == 1)
+		__atomic_store_n(a.word, 1, __ATOMIC_RELAXED);
+}
+
+/* Runs `kernel` in a child, whose end is the signal that is returned and whose words are in `captured`. */
+static int signal_of_child(void (*kernel)(void *), const void *args, size_t size)
+{
+	int old = dup(2), file = memfd_create("stderr", 0), status = 0;
+	ssize_t n;
+	pid_t child;
+
+	dup2(file, 2);
+	child = fork();
+	if (!child) {
+		struct platform_grid g = { { 2, 1, 1 }, { 4, 2, 1 }, 0 };
+		struct platform_dev *d = NULL;
+
+		signal(SIGSEGV, SIG_DFL);
+		if (!platform_cpu.open(0, NULL, &d) &&
+		    !platform_cpu.launch(d, kernel, &g, args, size))
+			platform_cpu.sync(d, ENOUGH);
+		_exit(1);
+	}
+	dup2(old, 2);
+	waitpid(child, &status, 0);
+	n = pread(file, captured, sizeof(captured) - 1, 0);
+	captured[n > 0 ? n : 0] = 0;
+	close(file);
+	close(old);
+	return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static void a_crash_in_a_kernel_names_block_and_thread(void **state)
+{
+	struct wild a = { (unsigned *)(uintptr_t)0x10 };
+	unsigned n = 0;
+	struct deep d = { &n };
+
+	(void)state;
+	if (CPU_ASAN || CPU_TSAN)
+		skip(); /* they have a handler of their own */
+	assert_int_equal(signal_of_child(wild_kernel_entry, &a, sizeof(a)), SIGSEGV);
+	assert_int_equal(
+		count_of("kernel 1 on the CPU device, block (1,0,0), thread (2,1,0): SIGSEGV"), 1);
+	assert_int_equal(count_of("at 0x10;"), 1);
+	/* Where there is no stack left to say it on. */
+	assert_int_equal(signal_of_child(deep_kernel_entry, &d, sizeof(d)), SIGSEGV);
+	assert_int_equal(count_of("thread (1,0,0): SIGSEGV"), 1);
+}
+
+static void handler(int sig)
+{
+}
+
+static void handlers_are_the_programs(void **state)
+{
+	struct sigaction mine = { .sa_flags = SA_RESTART }, was, is;
+	struct platform_dev *one, *two;
+
+	(void)state;
+	if (CPU_ASAN || CPU_TSAN)
+		skip();
+	mine.sa_handler = handler;
+	assert_int_equal(sigaction(SIGBUS, NULL, &was), 0);
+	signal(SIGSEGV, SIG_DFL);
+	assert_int_equal(sigaction(SIGBUS, &mine, NULL), 0);
+	one = test_open(1, 0);
+	two = test_open(1, 0);
+	assert_int_equal(sigaction(SIGBUS, NULL, &is), 0);
+	assert_ptr_equal(is.sa_handler, handler);
+	assert_int_equal(sigaction(SIGSEGV, NULL, &is), 0);
+	assert_ptr_not_equal(is.sa_handler, SIG_DFL);
+	platform_cpu.close(one);
+	assert_int_equal(sigaction(SIGSEGV, NULL, &is), 0);
+	assert_ptr_not_equal(is.sa_handler, SIG_DFL);
+	platform_cpu.close(two);
+	assert_int_equal(sigaction(SIGSEGV, NULL, &is), 0);
+	assert_ptr_equal(is.sa_handler, SIG_DFL);
+	assert_int_equal(sigaction(SIGBUS, &was, NULL), 0);
+}
+
 static void bad_parameters_are_refused(void **state)
 {
 	struct platform_params p = { .size = sizeof(p) };
@@ -408,6 +496,8 @@ int main(void)
 		cmocka_unit_test(a_thread_that_never_yields_is_named_once),
 		cmocka_unit_test(a_kernel_that_sleeps_is_not_named),
 		cmocka_unit_test(a_frame_larger_than_the_stack_dies),
+		cmocka_unit_test(a_crash_in_a_kernel_names_block_and_thread),
+		cmocka_unit_test(handlers_are_the_programs),
 		cmocka_unit_test(bad_parameters_are_refused),
 	};
 

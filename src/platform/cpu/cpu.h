@@ -9,6 +9,7 @@
  *   event.c  the event counter that sleeping blocks wait on
  *   stack.c  the pool of warps: fibers and their stacks
  *   watch.c  names blocks that spin without yielding
+ *   crash.c  names the thread of a kernel that crashes
  *
  * Locks: `cpu_lock` guards devices, queues, pools and the count of live fibers. Blocks run without it. What a block's
  * scheduler owns is touched by that block's thread only; the watchdog reads three words of it, which are atomics.
@@ -34,6 +35,7 @@
 #define CPU_MAX_SHARED (227u << 10) /* what a Hopper block can have */
 #define CPU_MAX_ARGS 4096
 #define CPU_FAULT_TEXT 256
+#define CPU_CRASH_STACK (32u << 10) /* bytes; the processor's registers take up to 11 KiB of it */
 
 /* Sanitizers need more stack: larger frames, and interceptors with buffers of their own. */
 #if CPU_TSAN || CPU_ASAN
@@ -183,6 +185,7 @@ struct cpu_worker {
 	uint64_t beat_seen;
 	uint64_t beat_cpu_ns; /* the thread's CPU time when the beat changed */
 	int reported;
+	char crash_stack[CPU_CRASH_STACK];
 };
 
 struct cpu_dev {
@@ -245,6 +248,12 @@ void cpu_block_run(struct cpu_block *b);
 
 /* warp.c */
 void cpu_warp_lane_ended(struct cpu_fiber *f);
+
+/* crash.c: under cpu_lock, while any device is open. */
+void cpu_crash_watch(void);
+void cpu_crash_unwatch(void);
+/* A worker begins: where its handlers run. And ends: NULL, before that memory goes. */
+void cpu_crash_thread(void *stack, size_t size);
 
 /* event.c */
 uint32_t cpu_events(void);

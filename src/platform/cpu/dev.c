@@ -92,6 +92,7 @@ static int open_dev(int ordinal, const struct platform_params *p, struct platfor
 	}
 	pthread_mutex_init(&dev->launching, NULL);
 	pthread_mutex_lock(&cpu_lock);
+	cpu_crash_watch();
 	dev->next = cpu_devices;
 	cpu_devices = dev;
 	pthread_mutex_unlock(&cpu_lock);
@@ -112,6 +113,8 @@ static void close_dev(struct platform_dev *d)
 			break;
 		}
 	}
+	if (!cpu_devices)
+		cpu_crash_unwatch();
 	pthread_mutex_unlock(&cpu_lock);
 	if (busy) {
 		log_line(LOG_ERROR,

@@ -162,6 +162,7 @@ static void *worker_main(void *arg)
 	struct cpu_dev *dev = w->dev;
 	struct cpu_launch *l;
 
+	cpu_crash_thread(w->crash_stack, sizeof(w->crash_stack));
 	pthread_mutex_lock(&cpu_lock);
 	for (;;) {
 		l = ready(dev);
@@ -183,6 +184,7 @@ static void *worker_main(void *arg)
 		}
 	}
 	pthread_mutex_unlock(&cpu_lock);
+	cpu_crash_thread(NULL, 0);
 	return NULL;
 }
 

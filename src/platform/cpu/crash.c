@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A bad access in a kernel ends the process, as in any program; before that a line says which kernel, block and thread it was,
+ * which neither a core file nor a debugger shows by itself. Only signals that would do what they do by default
+ * anyway are looked at: a program's own handlers, a sanitizer's or a debugger's are left alone.
+ */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "platform/cpu/sched.h"
+
+static const int signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL };
+
+#define SIGNALS (sizeof(signals) / sizeof(signals[0]))
+
+/* Text that is put together without the C library, which may be in the middle of something. */
+struct line {
+	char text[256];
+	size_t n;
+};
+
+static void add(struct line *l, const char *text)
+{
+	while (*text && l->n < sizeof(l->text))
+		l->text[l->n++] = *text++;
+}
+
+static void add_number(struct line *l, uint64_t v, unsigned base)
+{
+	char digits[24];
+	unsigned n = sizeof(digits) - 1;
+
+	digits[n] = '\0';
+	do {
+		digits[--n] = "0123456789abcdef"[v % base];
+		v /= base;
+	} while (v);
+	add(l, digits + n);
+}
+
+static void add_dim(struct line *l, const struct gpunet_cpu_dim *d)
+{
+	add(l, "(");
+	add_number(l, d->x, 10);
+	add(l, ",");
+	add_number(l, d->y, 10);
+	add(l, ",");
+	add_number(l, d->z, 10);
+	add(l, ")");
+}
+
+static const char *name_of(int sig)
+{
+	switch (sig) {
+	case SIGSEGV:
+		return "SIGSEGV, a bad access";
+	case SIGBUS:
+		return "SIGBUS, a bad access";
+	case SIGFPE:
+		return "SIGFPE, such as a division by zero";
+	default:
+		return "SIGILL, no instruction";
+	}
+}
+
+static void say(const struct cpu_fiber *f, int sig, const void *at)
+{
+	struct line l = { .n = 0 };
+
+	add(&l, "gpunet: error: kernel ");
+	add_number(&l, f->block->launch->number, 10);
+	add(&l, " on the CPU device, block ");
+	add_dim(&l, &f->block->pub.block_idx);
+	add(&l, ", thread ");
+	add_dim(&l, &f->pub.thread_idx);
+	add(&l, ": ");
+	add(&l, name_of(sig));
+	add(&l, ", at 0x");
+	add_number(&l, (uint64_t)(uintptr_t)at, 16);
+	add(&l, "; a frame beyond the thread's stack does that, too\n");
+	if (write(STDERR_FILENO, l.text, l.n) < 0)
+		return; /* nobody is told */
+}
+
+/* The default action is back in force: the instruction is tried again and ends the process, where it stands. */
+static void crashed(int sig, siginfo_t *info, void *context)
+{
+	const struct cpu_fiber *f = cpu_self();
+
+	(void)context;
+	if (info->si_code > 0 && f->block)
+		say(f, sig, info->si_addr);
+	if (info->si_code <= 0)
+		raise(sig); /* somebody has sent it: nothing would send it again */
+}
+
+static int ours(int sig)
+{
+	struct sigaction is;
+
+	return !sigaction(sig, NULL, &is) && (is.sa_flags & SA_SIGINFO) &&
+	       is.sa_sigaction == crashed;
+}
+
+void cpu_crash_watch(void)
+{
+	struct sigaction act = { .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND }, is;
+	unsigned i;
+
+	if (CPU_ASAN || CPU_TSAN)
+		return;
+	act.sa_sigaction = crashed;
+	sigemptyset(&act.sa_mask);
+	for (i = 0; i < SIGNALS; i++) {
+		if (!sigaction(signals[i], NULL, &is) && !(is.sa_flags & SA_SIGINFO) &&
+		    is.sa_handler == SIG_DFL)
+			sigaction(signals[i], &act, NULL);
+	}
+}
+
+void cpu_crash_unwatch(void)
+{
+	struct sigaction none = { .sa_flags = 0 };
+	unsigned i;
+
+	none.sa_handler = SIG_DFL;
+	sigemptyset(&none.sa_mask);
+	for (i = 0; i < SIGNALS; i++) {
+		if (ours(signals[i]))
+			sigaction(signals[i], &none, NULL);
+	}
+}
+
+void cpu_crash_thread(void *stack, size_t size)
+{
+	stack_t s = { .ss_flags = stack ? 0 : SS_DISABLE };
+	sigset_t set;
+	unsigned i;
+
+	s.ss_sp = stack;
+	s.ss_size = size;
+	/* Without it a frame beyond the stack is a crash that says nothing. Sanitizers have their own. */
+	if (!CPU_ASAN && !CPU_TSAN)
+		sigaltstack(&s, NULL);
+	/* Of the signals that the library's threads do not take these are no messages: blocked, they end the process unseen. */
+	sigemptyset(&set);
+	for (i = 0; i < SIGNALS; i++)
+		sigaddset(&set, signals[i]);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}

@@ -63,49 +63,44 @@ static int full_listener(struct test_addr *at, int *first)
 	return listener;
 }
 
-int main(void)
+/* want: the kernel's listener; where: ours; then where the kernel's is; then the full one. */
+static struct test_addr *four_addresses(struct test_args *a)
 {
-	unsigned seconds = test_rounds(1, 0) ? 2 : 120;
-	static uint8_t data[64 << 10];
-	int listener, full, first, fd[BLOCKS], c;
-	struct test_addr *more;
-	struct test_args a;
-	gpunet_t *g;
+	struct test_addr *all = (struct test_addr *)test_shared(4 * sizeof(*all));
 
-	test_begin(60 + seconds);
-	g = test_open(NULL);
-	CHECK_EQ(GPUNET_PREPARE(waits_kernel), 0);
-	a = test_setup(g, TEST_UNIX, BLOCKS, 64 << 10);
-	/* want: the kernel's listener; where: ours; then where the kernel's is; then the full one. */
-	more = (struct test_addr *)test_shared(4 * sizeof(*more));
-	more[0] = *a.want;
-	test_shared_free(a.want);
-	a.want = more;
-	a.where = more + 1;
-	test_addr_make(a.where, TEST_UNIX);
-	test_addr_make(more + 3, TEST_UNIX);
-	a.n = 4 << 20;
-	listener = test_listen(a.where, BLOCKS);
-	full = full_listener(more + 3, &first);
-	a.where->ready = 1;
-	TEST_LAUNCH(g, waits_kernel, a, BLOCKS, 32);
+	all[0] = *a->want;
+	test_shared_free(a->want);
+	a->want = all;
+	a->where = all + 1;
+	test_addr_make(all + 1, TEST_UNIX);
+	test_addr_make(all + 3, TEST_UNIX);
+	return all;
+}
+
+/* Blocks connect in any order; each says which it is. */
+static void accept_all(int listener, int *fd)
+{
 	for (int i = 0; i < BLOCKS; i++) {
+		int c = test_accept(listener);
 		uint8_t who;
 
-		c = test_accept(listener);
 		test_read(c, &who, 1);
 		CHECK(who < BLOCKS);
 		fd[who] = c;
 	}
-	test_sleep_ms(seconds * 1000);
-	for (int i = 0; i < BLOCKS; i++)
-		CHECK_EQ(a.report[i].done | a.report[i].line, 0);
-	test_word_set(&a.word[GO_ON], 1);
-	close(test_connect(more +
+}
+
+/* What each kind waited for comes, and then its answer. */
+static void end_the_waits(const struct test_args *a, const int *fd, int full)
+{
+	static uint8_t data[64 << 10];
+
+	test_word_set(&a->word[GO_ON], 1);
+	close(test_connect(a->want +
 			   2)); /* the kernel's listener, which test_k_listen has published */
 	close(test_accept(full));
 	close(test_accept(full));
-	for (uint64_t pos = 0; pos < a.n; pos += sizeof(data)) {
+	for (uint64_t pos = 0; pos < a->n; pos += sizeof(data)) {
 		test_read(fd[SENDS], data, sizeof(data));
 		test_pattern_check(data, sizeof(data), pos, 5);
 	}
@@ -116,12 +111,37 @@ int main(void)
 		test_read_end(fd[i]);
 		close(fd[i]);
 	}
+}
+
+int main(void)
+{
+	unsigned seconds = test_rounds(1, 0) ? 2 : 120;
+	int listener, full, first, fd[BLOCKS];
+	struct test_addr *all;
+	struct test_args a;
+	gpunet_t *g;
+
+	test_begin(60 + seconds);
+	g = test_open(NULL);
+	CHECK_EQ(GPUNET_PREPARE(waits_kernel), 0);
+	a = test_setup(g, TEST_UNIX, BLOCKS, 64 << 10);
+	all = four_addresses(&a);
+	a.n = 4 << 20;
+	listener = test_listen(a.where, BLOCKS);
+	full = full_listener(all + 3, &first);
+	a.where->ready = 1;
+	TEST_LAUNCH(g, waits_kernel, a, BLOCKS, 32);
+	accept_all(listener, fd);
+	test_sleep_ms(seconds * 1000);
+	for (int i = 0; i < BLOCKS; i++)
+		CHECK_EQ(a.report[i].done | a.report[i].line, 0);
+	end_the_waits(&a, fd, full);
 	test_sync(g, a.report, BLOCKS);
 	close(first);
 	close(full);
 	close(listener);
 	for (int i = 0; i < 4; i++)
-		test_addr_remove(&more[i]);
+		test_addr_remove(&all[i]);
 	test_close(g);
 	test_teardown(&a);
 	return 0;

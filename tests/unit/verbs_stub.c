@@ -106,14 +106,13 @@ static uint16_t next_port = 20000;
 static struct {
 	char slot[32];
 	unsigned nth, any_nth, calls;
-	int err, failed;
-	int status_op;
+	unsigned failed;
+	int err, status_op;
 	uint32_t status;
 	int frozen;
 	int late;
 	unsigned parts; /* DISCONNECTED events that were taken */
-	int objects;
-	unsigned rnr, posted, post_calls, max_inline;
+	unsigned objects, rnr, posted, post_calls, max_inline;
 } st;
 
 void stub_install(void)
@@ -143,24 +142,24 @@ void stub_fail_any(unsigned nth, int err)
 	pthread_mutex_unlock(&lock);
 }
 
-unsigned stub_calls(void)
+static unsigned count_of(const unsigned *what)
 {
 	unsigned n;
 
 	pthread_mutex_lock(&lock);
-	n = st.calls;
+	n = *what;
 	pthread_mutex_unlock(&lock);
 	return n;
 }
 
+unsigned stub_calls(void)
+{
+	return count_of(&st.calls);
+}
+
 int stub_failed(void)
 {
-	int n;
-
-	pthread_mutex_lock(&lock);
-	n = st.failed;
-	pthread_mutex_unlock(&lock);
-	return n;
+	return (int)count_of(&st.failed);
 }
 
 void stub_status(int op, uint32_t status)
@@ -173,37 +172,22 @@ void stub_status(int op, uint32_t status)
 
 int stub_objects(void)
 {
-	int n;
-
-	pthread_mutex_lock(&lock);
-	n = st.objects;
-	pthread_mutex_unlock(&lock);
-	return n;
+	return (int)count_of(&st.objects);
 }
 
 unsigned stub_rnr(void)
 {
-	return st.rnr;
+	return count_of(&st.rnr);
 }
 
 unsigned stub_posted(void)
 {
-	unsigned n;
-
-	pthread_mutex_lock(&lock);
-	n = st.posted;
-	pthread_mutex_unlock(&lock);
-	return n;
+	return count_of(&st.posted);
 }
 
 unsigned stub_post_calls(void)
 {
-	unsigned n;
-
-	pthread_mutex_lock(&lock);
-	n = st.post_calls;
-	pthread_mutex_unlock(&lock);
-	return n;
+	return count_of(&st.post_calls);
 }
 
 void stub_inline(unsigned n)

@@ -9,6 +9,7 @@
  */
 #include "rnic/impl.h"
 
+#include <errno.h>
 #include <string.h>
 
 /* Puts the cursor on `psn`, which is at or after una_psn and not beyond what was sent. */
@@ -284,9 +285,24 @@ static void data_packet(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_
 		rnic_qp_error(qp, RNIC_WC_BAD_RESP_ERR);
 		return;
 	}
-	if (want && rnic_scatter(qp->pd, w->sge, w->nsge, off, data, want)) {
-		rnic_qp_error(qp, RNIC_WC_LOC_PROT_ERR);
-		return;
+	if (want) {
+		struct rnic_scatter to = { qp->pd, w->sge,       w->nsge,
+					   off,    w->len - off, qp->dma ? &qp->dma->back : NULL };
+		int rc = rnic_scatter(qp, &to, data, want);
+
+		if (rc == -EAGAIN) {
+			/* As if it had been lost on the way. */
+			qp->r->ctr.held_lost++;
+			return;
+		}
+		if (rc) {
+			rnic_qp_error(qp, RNIC_WC_LOC_PROT_ERR);
+			return;
+		}
+	}
+	if (qp->dma && off + want >= w->len) {
+		rnic_dma_end(qp, &qp->dma->back, true);
+		w->ticket = rnic_dma_ticket(qp->r->dma);
 	}
 	rnic_comp_advance(qp, wire_psn_add(psn, 1), now);
 }
@@ -338,7 +354,12 @@ static bool report(struct rnic_qp *qp, enum rnic_wc_status status)
 		.qpn = qp->num,
 	};
 
-	if (status || qp->sig_all || w->flags & RNIC_SEND_SIGNALED) {
+	if (qp->dma && rnic_dma_unfinished(qp, w)) {
+		if (!qp->r->dma->failed)
+			return false;
+		wc.status = RNIC_WC_LOC_PROT_ERR;
+	}
+	if (wc.status || qp->sig_all || w->flags & RNIC_SEND_SIGNALED) {
 		if (!rnic_cq_room(qp->scq))
 			return false;
 		rnic_cq_put(qp->scq, &wc, false);

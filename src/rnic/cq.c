@@ -48,7 +48,7 @@ void rnic_cq_feed(struct rnic_cq *cq)
 
 bool rnic_cq_room(struct rnic_cq *cq)
 {
-	if (cq->ext.buf ? rnic_ext_cq_room(cq) : cq->head - cq->tail < cq->size)
+	if (cq->ext.buf ? rnic_ext_cq_room(cq) : cq->head + cq->reserved - cq->tail < cq->size)
 		return true;
 	if (!cq->starved)
 		cq->r->ctr.cq_full++;

@@ -18,12 +18,14 @@
  *	ud.c	datagrams
  *	cc.c	congestion control
  *	mlx5.c	queues in the caller's memory
+ *	dma.c, dma_resp.c	memory that the CPU cannot map (dma.h)
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/sys.h"
+#include "rnic/dma.h"
 #include "rnic/rnic.h"
 #include "rnic/wire.h"
 #include "wire/roce.h"
@@ -61,7 +63,9 @@ struct rnic_pd {
 
 struct rnic_mr {
 	struct rnic_pd *pd;
-	uint8_t *base; /* where iova lies in this process */
+	uint8_t *base;    /* where iova lies in this process, */
+	uint64_t address; /* … or (far) in a device's memory */
+	bool far;
 	uint64_t iova;
 	uint64_t len;
 	unsigned access;
@@ -84,10 +88,11 @@ struct rnic_cq {
 	struct rnic *r;
 	unsigned refs;
 	uint32_t size;
-	uint32_t head; /* put */
-	uint32_t tail; /* taken */
-	bool starved;  /* a queue pair waits for room */
-	uint8_t armed; /* 0, 1 solicited only, 2 any */
+	uint32_t head;     /* put */
+	uint32_t tail;     /* taken */
+	uint32_t reserved; /* entries promised to completions that wait for copies */
+	bool starved;      /* a queue pair waits for room */
+	uint8_t armed;     /* 0, 1 solicited only, 2 any */
 	void (*notify)(void *ctx);
 	void *ctx;
 	struct rnic_wc *ring;
@@ -153,7 +158,8 @@ struct rnic_swqe {
 	uint32_t dest_qpn;
 	uint32_t qkey;
 	struct rnic_sge *sge;
-	uint8_t *inl; /* data when RNIC_SEND_INLINE */
+	uint8_t *inl;    /* data when RNIC_SEND_INLINE */
+	uint64_t ticket; /* of the copies that bring what a READ returned */
 };
 
 /* The send half: requester and completer. Indices only grow; a ring slot is index % depth. */
@@ -214,6 +220,8 @@ struct rnic_res {
 	uint32_t len;
 	uint64_t orig; /* atomic: the old value */
 	uint32_t msn;
+	bool waits;     /* atomic in far memory: not done yet */
+	uint32_t after; /* answered when that many messages in far memory are told of */
 };
 
 /* The receive half: responder. */
@@ -235,8 +243,9 @@ struct rnic_resp {
 	unsigned nsge;
 	struct rnic_sge sge[RNIC_MAX_SGE];
 
-	bool ack;    /* an ACK up to epsn - 1 is due */
-	uint8_t nak; /* syndrome of a NAK that is due; 0: none */
+	bool ack;       /* an ACK up to epsn - 1 is due */
+	uint32_t acked; /* PSN of the last one */
+	uint8_t nak;    /* syndrome of a NAK that is due; 0: none */
 	uint32_t nak_psn;
 	bool nak_sent;        /* for the gap at epsn */
 	uint32_t first_ahead; /* PSN of the packet that showed the gap */
@@ -290,6 +299,7 @@ struct rnic_qp {
 	struct rnic_rq rq;
 	struct rnic_resp resp;
 	struct rnic_ext ext;
+	struct rnic_dma_qp *dma; /* NULL: the device has no far memory */
 };
 
 struct rnic {
@@ -318,6 +328,8 @@ struct rnic {
 	uint64_t *db_seen;
 	unsigned db_used; /* slots below this one may have owners */
 	uint64_t scan_at, scan_ns;
+
+	struct rnic_dma *dma; /* NULL: no far memory */
 };
 
 /* --- sched.c ----------------------------------------------------------------------------------- */
@@ -334,25 +346,45 @@ uint64_t rnic_timer_next(const struct rnic *r);
 int rnic_keys_init(struct rnic_keys *k, uint32_t max_mr);
 void rnic_keys_free(struct rnic_keys *k);
 
+/* Bytes of a region: at `p` if the CPU can reach them, else (far) at `addr` in a device's memory. */
+struct rnic_span {
+	uint8_t *p;
+	uint64_t addr;
+	uint32_t len;
+	bool far;
+	const struct rnic_mr *mr;
+};
+
 /*
- * Bytes of a region that a peer names, or NULL: unknown key, another PD, missing access, any byte outside. `len`
- * must not be 0.
+ * Bytes of a region that a peer names. False: unknown key, another PD, missing access, any byte outside. `len` must not
+ * be 0.
  */
-uint8_t *rnic_remote_ptr(struct rnic_pd *pd, uint32_t rkey, uint64_t va, uint64_t len,
-			 unsigned access);
-/* The same for a local key. */
-uint8_t *rnic_local_ptr(struct rnic_pd *pd, uint32_t lkey, uint64_t va, uint64_t len,
-			unsigned access);
+bool rnic_remote(struct rnic_pd *pd, uint32_t rkey, uint64_t va, uint32_t len, unsigned access,
+		 struct rnic_span *s);
 /* Ends a remote key. False when the PD has no such key. */
 bool rnic_invalidate(struct rnic_pd *pd, uint32_t rkey);
 /* Copies, with the last naturally aligned piece (up to 8 bytes) stored last, with release. */
 void rnic_place(uint8_t *dst, const uint8_t *src, size_t len);
 /* Pieces of a scatter list from `off` on; their number, or -EFAULT when a key or bound is wrong. */
+int rnic_spans(struct rnic_pd *pd, const struct rnic_sge *sge, unsigned nsge, uint32_t off,
+	       uint32_t len, unsigned access, struct rnic_span *s, unsigned max);
+/* Whether any piece is in far memory. */
+bool rnic_far_list(struct rnic_pd *pd, const struct rnic_sge *sge, unsigned nsge);
+/* The same for a wire. -EREMOTE: some of it is in far memory. */
 int rnic_gather(struct rnic_pd *pd, const struct rnic_sge *sge, unsigned nsge, uint32_t off,
 		uint32_t len, struct iovec *seg, unsigned max);
-/* Copies into a scatter list, which is long enough. 0 or -EFAULT with nothing written. */
-int rnic_scatter(struct rnic_pd *pd, const struct rnic_sge *sge, unsigned nsge, uint32_t off,
-		 const uint8_t *data, uint32_t len);
+/* What a message places. */
+struct rnic_scatter {
+	struct rnic_pd *pd;
+	const struct rnic_sge *sge;
+	unsigned nsge;
+	uint32_t off;         /* of the bytes in hand */
+	uint32_t total;       /* bytes of the message from there on, as far as is known */
+	struct rnic_run *run; /* of the queue pair, for far memory */
+};
+/* Copies into a scatter list, which is long enough. 0, or with nothing written -EFAULT; -EAGAIN: no staging memory. */
+int rnic_scatter(struct rnic_qp *qp, const struct rnic_scatter *to, const uint8_t *data,
+		 uint32_t len);
 
 /* --- cq.c -------------------------------------------------------------------------------------- */
 
@@ -369,6 +401,8 @@ int rnic_rq_init(struct rnic_rq *rq, uint32_t depth, uint32_t max_sge);
 void rnic_rq_free(struct rnic_rq *rq);
 /* Takes the next receive of the queue pair, if there is one and its completion will find room. */
 bool rnic_rq_take(struct rnic_qp *qp);
+/* The receive that was taken will be completed by what is filled in here; there is room. */
+void rnic_rq_defer(struct rnic_qp *qp, struct rnic_wc *wc);
 /* Completes the receive that was taken. */
 void rnic_rq_complete(struct rnic_qp *qp, struct rnic_wc *wc, bool solicited);
 void rnic_rq_flush(struct rnic_qp *qp);

@@ -317,7 +317,7 @@ bool rnic_ext_cq_room(const struct rnic_cq *cq)
 		return true;
 	used = (cq->head - be32toh(__atomic_load_n(rec, __ATOMIC_ACQUIRE))) & 0xffffff;
 	/* More than there is: the record is wrong, and to wait for it would be to wait for ever. */
-	return used != cq->ext.entries;
+	return used > cq->ext.entries || used + cq->reserved < cq->ext.entries;
 }
 
 static uint8_t cqe_opcode(const struct rnic_wc *wc)

@@ -106,13 +106,13 @@ static void key_remove(struct rnic_keys *k, uint32_t key)
 
 /* --- regions ------------------------------------------------------------------------------------ */
 
-int rnic_mr_create(struct rnic_pd *pd, void *addr, uint64_t len, uint64_t iova, unsigned access,
-		   struct rnic_mr **out)
+static int region(struct rnic_pd *pd, uint64_t addr, uint64_t len, uint64_t iova, unsigned access,
+		  struct rnic_mr **out)
 {
 	struct rnic *r = pd->r;
 	struct rnic_mr *mr;
 
-	if (!len || iova + len - 1 < iova || (uintptr_t)addr + len - 1 < (uintptr_t)addr)
+	if (!len || iova + len - 1 < iova || addr + len - 1 < addr)
 		return -EINVAL;
 	if (access & ~(unsigned)RNIC_ACCESS_ALL)
 		return -EINVAL;
@@ -125,7 +125,7 @@ int rnic_mr_create(struct rnic_pd *pd, void *addr, uint64_t len, uint64_t iova, 
 	if (!mr)
 		return -ENOMEM;
 	mr->pd = pd;
-	mr->base = addr;
+	mr->address = addr;
 	mr->iova = iova;
 	mr->len = len;
 	mr->access = access;
@@ -136,9 +136,39 @@ int rnic_mr_create(struct rnic_pd *pd, void *addr, uint64_t len, uint64_t iova, 
 	return 0;
 }
 
+int rnic_mr_create(struct rnic_pd *pd, void *addr, uint64_t len, uint64_t iova, unsigned access,
+		   struct rnic_mr **out)
+{
+	int rc = region(pd, (uintptr_t)addr, len, iova, access, out);
+
+	if (!rc)
+		(*out)->base = addr;
+	return rc;
+}
+
+int rnic_mr_create_far(struct rnic_pd *pd, uint64_t addr, uint64_t len, uint64_t iova,
+		       unsigned access, struct rnic_mr **out)
+{
+	struct rnic_dma *d = pd->r->dma;
+	int rc;
+
+	if (!d)
+		return -EOPNOTSUPP;
+	if (!len)
+		return -EINVAL;
+	rc = d->copier->ops->check(d->copier, addr, len);
+	rc = rc ? rc : region(pd, addr, len, iova, access, out);
+	if (!rc)
+		(*out)->far = true;
+	return rc;
+}
+
 void rnic_mr_destroy(struct rnic_mr *mr)
 {
 	struct rnic_keys *k = &mr->pd->r->keys;
+
+	if (mr->far)
+		rnic_dma_mr_end(mr);
 
 	key_remove(k, mr->lkey);
 	if (mr->rkey)
@@ -171,36 +201,44 @@ bool rnic_invalidate(struct rnic_pd *pd, uint32_t rkey)
 
 /* --- access ------------------------------------------------------------------------------------- */
 
-static uint8_t *bounded(const struct rnic_mr *mr, uint64_t va, uint64_t len, unsigned access)
+static bool bounded(const struct rnic_mr *mr, uint64_t va, uint32_t len, unsigned access,
+		    struct rnic_span *s)
 {
 	uint64_t off = va - mr->iova;
 
 	if ((mr->access & access) != access)
-		return NULL;
+		return false;
 	/* An address below iova wraps to a large offset. */
 	if (off >= mr->len || len > mr->len - off)
-		return NULL;
-	return mr->base + off;
+		return false;
+	if (mr->far && mr->pd->r->dma->failed)
+		return false;
+	*s = (struct rnic_span){ .p = mr->far ? NULL : mr->base + off,
+				 .addr = mr->address + off,
+				 .len = len,
+				 .far = mr->far,
+				 .mr = mr };
+	return true;
 }
 
-uint8_t *rnic_remote_ptr(struct rnic_pd *pd, uint32_t rkey, uint64_t va, uint64_t len,
-			 unsigned access)
+bool rnic_remote(struct rnic_pd *pd, uint32_t rkey, uint64_t va, uint32_t len, unsigned access,
+		 struct rnic_span *s)
 {
 	struct rnic_mr *mr = key_find(&pd->r->keys, rkey);
 
 	if (!mr || mr->rkey != rkey || mr->pd != pd)
-		return NULL;
-	return bounded(mr, va, len, access);
+		return false;
+	return bounded(mr, va, len, access, s);
 }
 
-uint8_t *rnic_local_ptr(struct rnic_pd *pd, uint32_t lkey, uint64_t va, uint64_t len,
-			unsigned access)
+static bool local_span(struct rnic_pd *pd, const struct rnic_sge *sge, uint32_t off, uint32_t len,
+		       unsigned access, struct rnic_span *s)
 {
-	struct rnic_mr *mr = key_find(&pd->r->keys, lkey);
+	struct rnic_mr *mr = key_find(&pd->r->keys, sge->lkey);
 
-	if (!mr || mr->lkey != lkey || mr->pd != pd)
-		return NULL;
-	return bounded(mr, va, len, access);
+	if (!mr || mr->lkey != sge->lkey || mr->pd != pd)
+		return false;
+	return bounded(mr, sge->addr + off, len, access, s);
 }
 
 void rnic_place(uint8_t *dst, const uint8_t *src, size_t len)
@@ -242,8 +280,8 @@ void rnic_place(uint8_t *dst, const uint8_t *src, size_t len)
 	}
 }
 
-int rnic_gather(struct rnic_pd *pd, const struct rnic_sge *sge, unsigned nsge, uint32_t off,
-		uint32_t len, struct iovec *seg, unsigned max)
+int rnic_spans(struct rnic_pd *pd, const struct rnic_sge *sge, unsigned nsge, uint32_t off,
+	       uint32_t len, unsigned access, struct rnic_span *s, unsigned max)
 {
 	unsigned i, n = 0;
 
@@ -257,11 +295,7 @@ int rnic_gather(struct rnic_pd *pd, const struct rnic_sge *sge, unsigned nsge, u
 		piece -= off;
 		if (piece > len)
 			piece = len;
-		if (n == max)
-			return -EFAULT;
-		seg[n].iov_base = rnic_local_ptr(pd, sge[i].lkey, sge[i].addr + off, piece, 0);
-		seg[n].iov_len = piece;
-		if (!seg[n++].iov_base)
+		if (n == max || !local_span(pd, &sge[i], off, piece, access, &s[n++]))
 			return -EFAULT;
 		len -= piece;
 		off = 0;
@@ -269,39 +303,64 @@ int rnic_gather(struct rnic_pd *pd, const struct rnic_sge *sge, unsigned nsge, u
 	return len ? -EFAULT : (int)n;
 }
 
-int rnic_scatter(struct rnic_pd *pd, const struct rnic_sge *sge, unsigned nsge, uint32_t off,
-		 const uint8_t *data, uint32_t len)
+bool rnic_far_list(struct rnic_pd *pd, const struct rnic_sge *sge, unsigned nsge)
 {
-	struct {
-		uint8_t *p;
-		uint32_t len;
-	} piece[RNIC_MAX_SGE];
-	unsigned i, n = 0;
+	struct rnic_span s;
+	unsigned i;
+
+	for (i = 0; i < nsge; i++)
+		if (sge[i].len && local_span(pd, &sge[i], 0, 1, 0, &s) && s.far)
+			return true;
+	return false;
+}
+
+int rnic_gather(struct rnic_pd *pd, const struct rnic_sge *sge, unsigned nsge, uint32_t off,
+		uint32_t len, struct iovec *seg, unsigned max)
+{
+	struct rnic_span s[RNIC_MAX_SGE];
+	int i, n = rnic_spans(pd, sge, nsge, off, len, 0, s,
+			      max < RNIC_MAX_SGE ? max : RNIC_MAX_SGE);
+
+	for (i = 0; i < n; i++) {
+		if (s[i].far)
+			return -EREMOTE;
+		seg[i] = (struct iovec){ s[i].p, s[i].len };
+	}
+	return n;
+}
+
+/* Room for what of the pieces goes to far memory. */
+static bool room(struct rnic *r, const struct rnic_span *s, int n)
+{
+	int i;
+
+	for (i = 0; i < n; i++)
+		if (s[i].far)
+			return rnic_dma_room(r);
+	return true;
+}
+
+int rnic_scatter(struct rnic_qp *qp, const struct rnic_scatter *to, const uint8_t *data,
+		 uint32_t len)
+{
+	struct rnic_span s[RNIC_MAX_SGE];
+	int i, n;
 
 	/* All of it is checked before any of it is written. */
-	for (i = 0; i < nsge && len; i++) {
-		uint32_t part = sge[i].len;
-
-		if (off >= part) {
-			off -= part;
-			continue;
-		}
-		part -= off;
-		if (part > len)
-			part = len;
-		piece[n].len = part;
-		piece[n].p = rnic_local_ptr(pd, sge[i].lkey, sge[i].addr + off, part,
-					    RNIC_ACCESS_LOCAL_WRITE);
-		if (!piece[n++].p)
-			return -EFAULT;
-		len -= part;
-		off = 0;
-	}
-	if (len)
-		return -EFAULT;
+	n = rnic_spans(to->pd, to->sge, to->nsge, to->off, len, RNIC_ACCESS_LOCAL_WRITE, s,
+		       RNIC_MAX_SGE);
+	if (n < 0)
+		return n;
+	if (qp->dma && !room(qp->r, s, n))
+		return -EAGAIN;
 	for (i = 0; i < n; i++) {
-		rnic_place(piece[i].p, data, piece[i].len);
-		data += piece[i].len;
+		/* Only behind the last piece more can follow at the next address. */
+		if (s[i].far)
+			rnic_dma_put(qp, to->run, s[i].mr, s[i].addr, data, s[i].len,
+				     i == n - 1 ? to->total : s[i].len);
+		else
+			rnic_place(s[i].p, data, s[i].len);
+		data += s[i].len;
 	}
 	return 0;
 }

@@ -104,6 +104,7 @@ static int sq_init(struct rnic_sq *sq, const struct rnic_qp_init *in)
 static void qp_free(struct rnic_qp *qp)
 {
 	rnic_ext_free(qp);
+	rnic_dma_qp_free(qp);
 	sys.free(qp->sq.ring);
 	sys.free(qp->sq.sges);
 	sys.free(qp->sq.inl);
@@ -166,7 +167,8 @@ int rnic_qp_create(struct rnic_pd *pd, const struct rnic_qp_init *init, struct r
 	qp->sq.rtx_at = RNIC_NEVER;
 	qp->ext.slot = -1;
 	if (sq_init(&qp->sq, in) ||
-	    rnic_rq_init(&qp->rq, in->srq ? 0 : in->max_recv_wr, in->max_recv_sge))
+	    rnic_rq_init(&qp->rq, in->srq ? 0 : in->max_recv_wr, in->max_recv_sge) ||
+	    rnic_dma_qp_init(qp))
 		rc = -ENOMEM;
 	if (!rc && in->queues)
 		rc = rnic_ext_init(qp, in->queues);
@@ -343,6 +345,7 @@ static void reset(struct rnic_qp *qp)
 
 	rnic_timer_set(qp, RNIC_NEVER);
 	rnic_unkick(qp);
+	rnic_dma_qp_reset(qp);
 	*sq = (struct rnic_sq){
 		.depth = sq->depth,
 		.max_sge = sq->max_sge,

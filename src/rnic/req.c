@@ -232,6 +232,12 @@ static int send_data(struct rnic_qp *qp, struct rnic_swqe *w, uint64_t now)
 		tx.nseg = len ? 1 : 0;
 	} else {
 		rc = rnic_gather(qp->pd, w->sge, w->nsge, off, len, tx.seg, RNIC_TX_MAX_SEG);
+		if (rc == -EREMOTE) {
+			rc = rnic_dma_gather(qp, w, off, len, (uint8_t **)&tx.seg[0].iov_base);
+			tx.seg[0].iov_len = len;
+			if (!rc)
+				return 0;
+		}
 		if (rc < 0) {
 			fail(qp, RNIC_WC_LOC_PROT_ERR);
 			return 0;

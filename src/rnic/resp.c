@@ -111,14 +111,44 @@ static void complete_receive(struct rnic_qp *qp, const struct wire_roce *pkt, ui
 		wc.flags |= RNIC_WC_WITH_INV;
 		wc.imm = pkt->inv_rkey;
 	}
-	rnic_rq_complete(qp, &wc, pkt->bth.solicited);
+	rnic_dma_message(qp, pkt->bth.psn, &wc, pkt->bth.solicited);
 }
 
 /* --- SEND --------------------------------------------------------------------------------------- */
 
+/* A message is whole. With an invalidation, nothing that others sent to the region may come after its completion. */
+static void end_far(struct rnic_qp *qp, bool invalidated)
+{
+	rnic_dma_end(qp, &qp->dma->in, true);
+	if (invalidated && rnic_dma_busy(qp->r)) {
+		rnic_dma_end_all(qp->r);
+		qp->dma->far = true;
+	}
+}
+
+static int place_send(struct rnic_qp *qp, const struct wire_roce *pkt, uint32_t done)
+{
+	const struct rnic_resp *p = &qp->resp;
+	uint32_t len = (uint32_t)pkt->payload_len;
+	struct rnic_scatter to = {
+		.pd = qp->srq ? qp->srq->pd : qp->pd,
+		.sge = p->sge,
+		.nsge = p->nsge,
+		.off = done,
+		/* The receive is as long as the message may get. */
+		.total = pkt->flags & WIRE_F_LAST ? len : p->wqe_len - done,
+	};
+
+	if (qp->dma) {
+		if (pkt->flags & WIRE_F_FIRST)
+			qp->dma->far = false;
+		to.run = &qp->dma->in;
+	}
+	return rnic_scatter(qp, &to, pkt->payload, len);
+}
+
 static void request_send(struct rnic_qp *qp, const struct wire_roce *pkt)
 {
-	struct rnic_pd *pd = qp->srq ? qp->srq->pd : qp->pd;
 	bool last = pkt->flags & WIRE_F_LAST;
 	struct rnic_resp *p = &qp->resp;
 	uint32_t done = pkt->flags & WIRE_F_FIRST ? 0 : p->done;
@@ -132,7 +162,7 @@ static void request_send(struct rnic_qp *qp, const struct wire_roce *pkt)
 		refuse_receive(qp, RNIC_WC_LOC_LEN_ERR, WIRE_SYN_NAK_INVALID);
 		return;
 	}
-	if (len && rnic_scatter(pd, p->sge, p->nsge, done, pkt->payload, len)) {
+	if (len && place_send(qp, pkt, done)) {
 		refuse_receive(qp, RNIC_WC_LOC_PROT_ERR, WIRE_SYN_NAK_OPERATIONAL);
 		return;
 	}
@@ -140,6 +170,8 @@ static void request_send(struct rnic_qp *qp, const struct wire_roce *pkt)
 		refuse(qp, WIRE_SYN_NAK_ACCESS);
 		return;
 	}
+	if (last && qp->dma)
+		end_far(qp, pkt->flags & WIRE_X_IETH);
 	p->done = done + len;
 	p->in_msg = !last;
 	p->msg = WIRE_F_SEND;
@@ -156,6 +188,7 @@ static void request_send(struct rnic_qp *qp, const struct wire_roce *pkt)
 static uint8_t write_check(const struct rnic_qp *qp, const struct wire_roce *pkt)
 {
 	const struct wire_reth *h = &pkt->reth;
+	struct rnic_span s;
 
 	if (!(qp->attr.access & RNIC_ACCESS_REMOTE_WRITE))
 		return WIRE_SYN_NAK_INVALID;
@@ -164,9 +197,31 @@ static uint8_t write_check(const struct rnic_qp *qp, const struct wire_roce *pkt
 	if (pkt->flags & WIRE_F_LAST ? h->len != pkt->payload_len : h->len <= pkt->payload_len)
 		return WIRE_SYN_NAK_INVALID;
 	/* With no bytes, address and key may be anything. */
-	if (h->len && !rnic_remote_ptr(qp->pd, h->rkey, h->va, h->len, RNIC_ACCESS_REMOTE_WRITE))
+	if (h->len && !rnic_remote(qp->pd, h->rkey, h->va, h->len, RNIC_ACCESS_REMOTE_WRITE, &s))
 		return WIRE_SYN_NAK_ACCESS;
 	return 0;
+}
+
+/* Places a packet's bytes; `left` of the message are to come, these included. */
+static bool place_write(struct rnic_qp *qp, const struct wire_roce *pkt, const struct wire_reth *at)
+{
+	uint32_t len = (uint32_t)pkt->payload_len;
+	struct rnic_span s;
+
+	if (qp->dma && pkt->flags & WIRE_F_FIRST)
+		qp->dma->far = false;
+	if (!len)
+		return true;
+	if (!rnic_remote(qp->pd, at->rkey, at->va, len, RNIC_ACCESS_REMOTE_WRITE, &s))
+		return false;
+	if (!s.far) {
+		rnic_place(s.p, pkt->payload, len);
+		return true;
+	}
+	rnic_dma_put(qp, &qp->dma->in, s.mr, s.addr, pkt->payload, len, at->len);
+	if (pkt->flags & WIRE_F_LAST)
+		rnic_dma_end(qp, &qp->dma->in, true);
+	return true;
 }
 
 static void request_write(struct rnic_qp *qp, const struct wire_roce *pkt)
@@ -177,7 +232,6 @@ static void request_write(struct rnic_qp *qp, const struct wire_roce *pkt)
 	uint32_t len = (uint32_t)pkt->payload_len;
 	struct wire_reth at = { p->va, p->rkey, p->left };
 	uint32_t done = first ? 0 : p->done;
-	uint8_t *dst = NULL;
 	uint8_t syndrome;
 
 	if (first) {
@@ -195,13 +249,9 @@ static void request_write(struct rnic_qp *qp, const struct wire_roce *pkt)
 		not_ready(qp);
 		return;
 	}
-	if (len) {
-		dst = rnic_remote_ptr(qp->pd, at.rkey, at.va, len, RNIC_ACCESS_REMOTE_WRITE);
-		if (!dst) {
-			refuse(qp, WIRE_SYN_NAK_ACCESS);
-			return;
-		}
-		rnic_place(dst, pkt->payload, len);
+	if (!place_write(qp, pkt, &at)) {
+		refuse(qp, WIRE_SYN_NAK_ACCESS);
+		return;
 	}
 	p->va = at.va + len;
 	p->rkey = at.rkey;
@@ -214,6 +264,8 @@ static void request_write(struct rnic_qp *qp, const struct wire_roce *pkt)
 		end_message(qp);
 	if (imm)
 		complete_receive(qp, pkt, RNIC_WC_RECV_WRITE_IMM, p->done);
+	else if (last)
+		rnic_dma_message(qp, pkt->bth.psn, NULL, false);
 }
 
 /* --- READ and atomics --------------------------------------------------------------------------- */
@@ -228,6 +280,10 @@ static void enqueue(struct rnic_qp *qp, struct rnic_res *res)
 	struct rnic_resp *p = &qp->resp;
 
 	res->fresh = true;
+	if (qp->dma) {
+		res->after = qp->dma->due_head;
+		rnic_dma_read_again(qp, res);
+	}
 	if (!res->queued)
 		p->out[p->out_head++ % RNIC_MAX_RD] = (uint8_t)(res - p->res);
 	res->queued = true;
@@ -273,12 +329,13 @@ static void request_read(struct rnic_qp *qp, const struct wire_roce *pkt)
 {
 	const struct wire_reth *h = &pkt->reth;
 	struct rnic_res *res;
+	struct rnic_span s;
 
 	if (!(qp->attr.access & RNIC_ACCESS_REMOTE_READ) || h->len > qp->r->cfg.max_msg) {
 		refuse(qp, WIRE_SYN_NAK_INVALID);
 		return;
 	}
-	if (h->len && !rnic_remote_ptr(qp->pd, h->rkey, h->va, h->len, RNIC_ACCESS_REMOTE_READ)) {
+	if (h->len && !rnic_remote(qp->pd, h->rkey, h->va, h->len, RNIC_ACCESS_REMOTE_READ, &s)) {
 		refuse(qp, WIRE_SYN_NAK_ACCESS);
 		return;
 	}
@@ -313,15 +370,14 @@ static void request_atomic(struct rnic_qp *qp, const struct wire_roce *pkt)
 {
 	const struct wire_atomic *h = &pkt->atomic;
 	struct rnic_res *res;
-	uint8_t *at;
+	struct rnic_span s;
 
 	if (!(qp->attr.access & RNIC_ACCESS_REMOTE_ATOMIC) || h->va & 7) {
 		refuse(qp, WIRE_SYN_NAK_INVALID);
 		return;
 	}
-	at = rnic_remote_ptr(qp->pd, h->rkey, h->va, 8, RNIC_ACCESS_REMOTE_ATOMIC);
 	/* A region whose iova is aligned otherwise than its memory cannot have atomics. */
-	if (!at || (uintptr_t)at & 7) {
+	if (!rnic_remote(qp->pd, h->rkey, h->va, 8, RNIC_ACCESS_REMOTE_ATOMIC, &s) || s.addr & 7) {
 		refuse(qp, WIRE_SYN_NAK_ACCESS);
 		return;
 	}
@@ -333,7 +389,10 @@ static void request_atomic(struct rnic_qp *qp, const struct wire_roce *pkt)
 	end_message(qp);
 	res->type = RNIC_RES_ATOMIC;
 	res->npsn = res->stop = 1;
-	res->orig = atomic_do((uint64_t *)(void *)at, pkt);
+	if (s.far)
+		rnic_dma_atomic(qp, res, s.mr, s.addr, pkt);
+	else
+		res->orig = atomic_do((uint64_t *)(void *)s.p, pkt);
 	res->msn = qp->resp.msn;
 	took(qp, pkt, 1);
 	enqueue(qp, res);
@@ -475,10 +534,13 @@ void rnic_resp_receive(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_t
 			rnic_event(qp->r, RNIC_EVENT_COMM_EST, qp);
 	}
 	if (qp->type == RNIC_QP_UC) {
-		request_uc(qp, pkt);
+		if (!qp->dma || !rnic_dma_hold(qp, pkt))
+			request_uc(qp, pkt);
 		return;
 	}
 	ahead = wire_psn_diff(pkt->bth.psn, p->epsn);
+	if (ahead >= 0 && qp->dma && rnic_dma_hold(qp, pkt))
+		return;
 	if (ahead < 0) {
 		duplicate(qp, pkt);
 	} else if (ahead > 0) {

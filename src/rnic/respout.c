@@ -19,10 +19,10 @@ static int send_packet(struct rnic_qp *qp, struct wire_roce *p, struct rnic_tx *
 	return rnic_send(qp, tx, now);
 }
 
-static int send_ack(struct rnic_qp *qp, uint8_t syndrome, uint32_t psn, uint64_t now)
+static int send_ack(struct rnic_qp *qp, uint8_t syndrome, uint32_t psn, uint32_t msn, uint64_t now)
 {
 	struct wire_roce p = { .bth = { .opcode = WIRE_RC | WIRE_ACK, .psn = psn },
-			       .aeth = { syndrome, qp->resp.msn } };
+			       .aeth = { syndrome, msn } };
 	struct rnic_tx tx = { 0 };
 	int rc = send_packet(qp, &p, &tx, now);
 
@@ -31,6 +31,7 @@ static int send_ack(struct rnic_qp *qp, uint8_t syndrome, uint32_t psn, uint64_t
 	switch (wire_aeth_kind(syndrome)) {
 	case WIRE_AETH_ACK:
 		qp->r->ctr.tx_acks++;
+		qp->resp.acked = psn;
 		break;
 	case WIRE_AETH_RNR:
 		qp->r->ctr.tx_rnr_naks++;
@@ -73,6 +74,18 @@ static int read_lost(struct rnic_qp *qp, struct rnic_res *res)
 	return 1;
 }
 
+/* 1; 0: it is not here yet; or -EFAULT. */
+static int read_data(struct rnic_qp *qp, struct rnic_res *res, uint32_t off, uint32_t len,
+		     uint8_t **data)
+{
+	struct rnic_span s;
+
+	if (!rnic_remote(qp->pd, res->rkey, res->va + off, len, RNIC_ACCESS_REMOTE_READ, &s))
+		return -EFAULT;
+	*data = s.p;
+	return s.far ? rnic_dma_read(qp, res, off, len, data) : 1;
+}
+
 static int send_read(struct rnic_qp *qp, struct rnic_res *res, uint64_t now)
 {
 	uint32_t mtu = qp->attr.mtu, off = res->next * mtu;
@@ -89,10 +102,9 @@ static int send_read(struct rnic_qp *qp, struct rnic_res *res, uint64_t now)
 		return 0;
 	if (len) {
 		tx.seg[0].iov_len = len;
-		tx.seg[0].iov_base = rnic_remote_ptr(qp->pd, res->rkey, res->va + off, len,
-						     RNIC_ACCESS_REMOTE_READ);
-		if (!tx.seg[0].iov_base)
-			return read_lost(qp, res);
+		rc = read_data(qp, res, off, len, (uint8_t **)&tx.seg[0].iov_base);
+		if (rc <= 0)
+			return rc ? read_lost(qp, res) : 0;
 	}
 	rc = send_packet(qp, &p, &tx, now);
 	if (rc)
@@ -119,6 +131,34 @@ static int send_atomic(struct rnic_qp *qp, struct rnic_res *res, uint64_t now)
 	return 1;
 }
 
+/*
+ * One ACK for everything taken; but of a message in far memory the last packet is acknowledged only when its copies are
+ * done.
+ */
+static int send_due_ack(struct rnic_qp *qp, uint64_t now)
+{
+	uint32_t psn = wire_psn_add(qp->resp.epsn, WIRE_PSN_MASK), msn = qp->resp.msn;
+	const struct rnic_dma_qp *d = qp->dma;
+	int rc;
+
+	if (rnic_dma_pending(d)) {
+		psn = wire_psn_add(d->due[d->due_tail % RNIC_DMA_DUE].psn, WIRE_PSN_MASK);
+		msn = d->due[d->due_tail % RNIC_DMA_DUE].msn;
+		if (psn == qp->resp.acked)
+			return 0;
+	}
+	rc = send_ack(qp, WIRE_SYN_ACK, psn, msn, now);
+	if (rc == 1)
+		qp->resp.ack = rnic_dma_pending(d);
+	return rc;
+}
+
+/* Whether a response would tell of what is not done yet. */
+static bool too_early(const struct rnic_qp *qp, const struct rnic_res *res)
+{
+	return qp->dma && (res->waits || (int32_t)(qp->dma->due_tail - res->after) < 0);
+}
+
 int rnic_resp_send(struct rnic_qp *qp, uint64_t now)
 {
 	struct rnic_resp *p = &qp->resp;
@@ -129,6 +169,8 @@ int rnic_resp_send(struct rnic_qp *qp, uint64_t now)
 	if (p->out_tail != p->out_head) {
 		struct rnic_res *res = &p->res[p->out[p->out_tail % RNIC_MAX_RD]];
 
+		if (too_early(qp, res))
+			return 0;
 		rc = res->type == RNIC_RES_READ ? send_read(qp, res, now)
 						: send_atomic(qp, res, now);
 		/* The last response acknowledges what came before it. */
@@ -138,10 +180,13 @@ int rnic_resp_send(struct rnic_qp *qp, uint64_t now)
 		return rc;
 	}
 	if (p->nak) {
-		rc = send_ack(qp, p->nak, p->nak_psn, now);
+		/* It acknowledges what came before it. */
+		if (rnic_dma_pending(qp->dma))
+			return 0;
+		rc = send_ack(qp, p->nak, p->nak_psn, p->msn, now);
 		if (rc == 1)
 			p->nak = 0;
 		return rc;
 	}
-	return p->ack ? send_ack(qp, WIRE_SYN_ACK, wire_psn_add(p->epsn, WIRE_PSN_MASK), now) : 0;
+	return p->ack ? send_due_ack(qp, now) : 0;
 }

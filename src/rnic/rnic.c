@@ -11,6 +11,8 @@
 
 /* Wait before a full wire is tried again, if nobody comes earlier. */
 #define WIRE_FULL_NS 10000
+/* Wait before copies are asked after again. */
+#define COPIES_NS 1000
 
 static uint64_t random_default(void *ctx)
 {
@@ -73,6 +75,7 @@ static int config_complete(struct rnic_config *c)
 
 static void device_free(struct rnic *r)
 {
+	rnic_dma_close(r);
 	rnic_keys_free(&r->keys);
 	sys.free(r->gids);
 	sys.free(r->qps);
@@ -105,6 +108,9 @@ int rnic_open(struct rnic **out, const struct rnic_config *cfg, struct rnic_wire
 	r->db_seen = rnic_alloc(r->cfg.ndoorbells + 1, sizeof(*r->db_seen));
 	if (!r->qps || !r->timers || !r->gids || !r->db_owner || !r->db_seen ||
 	    rnic_keys_init(&r->keys, r->cfg.max_mr))
+		goto fail;
+	rc = rnic_dma_open(r);
+	if (rc)
 		goto fail;
 	memcpy(r->gids, cfg->gids, r->cfg.ngids * sizeof(*r->gids));
 	r->cfg.gids = NULL;
@@ -226,6 +232,8 @@ uint64_t rnic_step(struct rnic *r, uint64_t now, unsigned budget)
 	bool flowing;
 	unsigned i;
 
+	if (r->dma)
+		rnic_dma_step(r, now);
 	for (i = 0; i < RNIC_TIMERS_A_STEP && (qp = rnic_timer_due(r, now)) != NULL; i++)
 		rnic_comp_timer(qp, now);
 	if (r->db_used && rnic_ext_doorbells(r))
@@ -236,6 +244,8 @@ uint64_t rnic_step(struct rnic *r, uint64_t now, unsigned budget)
 	if (ops && ops->flush && ops->flush(r->wire, now))
 		flowing = false;
 	next = next_wake(r);
+	if (rnic_dma_busy(r) && next > now + COPIES_NS)
+		next = now + COPIES_NS;
 	if (!flowing)
 		return next < now + WIRE_FULL_NS ? next : now + WIRE_FULL_NS;
 	return r->ready_head ? now : next;

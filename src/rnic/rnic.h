@@ -30,6 +30,7 @@ struct rnic_cq;
 struct rnic_qp;
 struct rnic_srq;
 struct rnic_wire;
+struct platform_copier;
 
 enum {
 	RNIC_ACCESS_LOCAL_WRITE = 1 << 0,
@@ -171,6 +172,11 @@ struct rnic_config {
 		void *ctx); /**< for keys and numbers; must not be guessable [getrandom] */
 	void (*event)(void *ctx, const struct rnic_event *ev); /**< must not call into the device */
 	void *ctx;
+	/**
+	 * Copies to memory that the CPU cannot map, for rnic_mr_create_far(), or NULL. It belongs to this device alone and
+	 * must outlive it.
+	 */
+	struct platform_copier *copier;
 };
 
 /** Counters of a device; all only grow. */
@@ -196,7 +202,9 @@ struct rnic_counters {
 	uint64_t retransmits; /**< packets sent again */
 	uint64_t timeouts;
 	uint64_t retry_exceeded, rnr_exceeded;
-	uint64_t cq_full; /**< times that a completion had to wait for room */
+	uint64_t held;      /**< packets that had to wait for copies into GPU memory */
+	uint64_t held_lost; /**< … that found no room to wait in, or no staging memory */
+	uint64_t cq_full;   /**< times that a completion had to wait for room */
 };
 
 /* --- the device ------------------------------------------------------------------------------- */
@@ -229,7 +237,14 @@ int rnic_pd_destroy(struct rnic_pd *pd); /**< -EBUSY while it has regions, queue
 int rnic_mr_create(struct rnic_pd *pd, void *addr, uint64_t len, uint64_t iova, unsigned access,
 		   struct rnic_mr **out);
 
-/** Ends a region: its keys name nothing from now on. */
+/**
+ * The same of memory that only the device's copier reaches. -EOPNOTSUPP without one; -EFAULT when some of it is not the
+ * copier's (the reason is logged). Work requests and peers name it as any other; what its order is, is in docs/rnic.md.
+ */
+int rnic_mr_create_far(struct rnic_pd *pd, uint64_t addr, uint64_t len, uint64_t iova,
+		       unsigned access, struct rnic_mr **out);
+
+/** Ends a region: its keys name nothing from now on. Of GPU memory: waits for copies, two seconds at most. */
 void rnic_mr_destroy(struct rnic_mr *mr);
 
 uint32_t rnic_mr_lkey(const struct rnic_mr *mr);

@@ -97,6 +97,14 @@ bool rnic_rq_take(struct rnic_qp *qp)
 	return true;
 }
 
+void rnic_rq_defer(struct rnic_qp *qp, struct rnic_wc *wc)
+{
+	wc->wr_id = qp->resp.wr_id;
+	wc->qpn = qp->num;
+	qp->resp.have_wqe = false;
+	qp->rcq->reserved++;
+}
+
 void rnic_rq_complete(struct rnic_qp *qp, struct rnic_wc *wc, bool solicited)
 {
 	wc->wr_id = qp->resp.wr_id;
@@ -109,6 +117,9 @@ void rnic_rq_flush(struct rnic_qp *qp)
 {
 	struct rnic_wc wc = { .opcode = RNIC_WC_RECV };
 
+	/* Those that came before are completed before; then it is this one's turn again. */
+	if (rnic_dma_pending(qp->dma))
+		return;
 	while (qp->resp.have_wqe || (!qp->srq && rnic_rq_take(qp))) {
 		if (!rnic_cq_room(qp->rcq))
 			return;

@@ -2,6 +2,7 @@
 /* Datagrams: a receive gets 40 bytes of IP header (a GRH, or an IPv4 header in its last 20 bytes), then the payload. */
 #include "rnic/impl.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "wire/frame.h"
@@ -14,9 +15,33 @@ static void make_grh(uint8_t grh[RNIC_GRH_LEN], const struct rnic_rx *rx)
 	wire_ip_put(grh + RNIC_GRH_LEN - iplen, &rx->ip, WIRE_UDP_LEN + rx->len);
 }
 
+/* Header and payload into the receive that was taken: 0, or as rnic_scatter(). */
+static int put(struct rnic_qp *qp, const uint8_t grh[RNIC_GRH_LEN], const struct wire_roce *pkt)
+{
+	const struct rnic_resp *p = &qp->resp;
+	uint32_t len = (uint32_t)pkt->payload_len;
+	struct rnic_scatter to = { .pd = qp->srq ? qp->srq->pd : qp->pd,
+				   .sge = p->sge,
+				   .nsge = p->nsge,
+				   .total = RNIC_GRH_LEN + len };
+	int rc;
+
+	if (qp->dma) {
+		qp->dma->far = false;
+		to.run = &qp->dma->in;
+	}
+	rc = rnic_scatter(qp, &to, grh, RNIC_GRH_LEN);
+	to.off = RNIC_GRH_LEN;
+	to.total = len;
+	if (!rc && len)
+		rc = rnic_scatter(qp, &to, pkt->payload, len);
+	if (qp->dma)
+		rnic_dma_end(qp, &qp->dma->in, true);
+	return rc;
+}
+
 void rnic_ud_receive(struct rnic_qp *qp, const struct rnic_rx *rx, const struct wire_roce *pkt)
 {
-	struct rnic_pd *pd = qp->srq ? qp->srq->pd : qp->pd;
 	uint32_t len = (uint32_t)pkt->payload_len;
 	struct rnic_resp *p = &qp->resp;
 	uint8_t grh[RNIC_GRH_LEN];
@@ -36,17 +61,21 @@ void rnic_ud_receive(struct rnic_qp *qp, const struct rnic_rx *rx, const struct 
 		qp->r->ctr.rx_malformed++;
 		return;
 	}
-	if (!rnic_rq_take(qp) || !rnic_cq_room(qp->rcq) || p->wqe_len < RNIC_GRH_LEN + len) {
+	if (!rnic_rq_take(qp) || !rnic_cq_room(qp->rcq) || p->wqe_len < RNIC_GRH_LEN + len ||
+	    rnic_dma_full(qp->dma)) {
 		qp->r->ctr.rx_dropped_no_wqe++;
 		return;
 	}
 	make_grh(grh, rx);
-	if (rnic_scatter(pd, p->sge, p->nsge, 0, grh, RNIC_GRH_LEN) ||
-	    (len && rnic_scatter(pd, p->sge, p->nsge, RNIC_GRH_LEN, pkt->payload, len))) {
-		wc.status = RNIC_WC_LOC_PROT_ERR;
-		rnic_rq_complete(qp, &wc, true);
+	switch (put(qp, grh, pkt)) {
+	case 0:
+		qp->r->ctr.rx_bytes += len;
+		break;
+	case -EAGAIN:
+		qp->r->ctr.rx_dropped_no_wqe++;
 		return;
+	default:
+		wc.status = RNIC_WC_LOC_PROT_ERR;
 	}
-	qp->r->ctr.rx_bytes += len;
-	rnic_rq_complete(qp, &wc, pkt->bth.solicited);
+	rnic_dma_message(qp, 0, &wc, wc.status || pkt->bth.solicited);
 }

@@ -66,6 +66,13 @@ SAME(CUDA_REGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_DEVICEMAP);
 SAME(CUDA_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
 SAME(CUDA_LOADING_EAGER, CU_MODULE_EAGER_LOADING);
 SAME(CUDA_LOADING_LAZY, CU_MODULE_LAZY_LOADING);
+SAME(CUDA_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE);
+SAME(CUDA_POINTER_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+SAME(CUDA_POINTER_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+SAME(CUDA_POINTER_RANGE_START, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR);
+SAME(CUDA_POINTER_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_SIZE);
+SAME(CUDA_POINTER_MAPPING_SIZE, CU_POINTER_ATTRIBUTE_MAPPING_SIZE);
+SAME(CUDA_POINTER_MAPPING_BASE, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR);
 
 /* What driver.h uses for these types where there is no <cuda.h>. */
 #define WIDTH(theirs, ours) _Static_assert(sizeof(theirs) == sizeof(ours), #theirs)
@@ -108,7 +115,10 @@ _Static_assert(__builtin_types_compatible_p(CUstream, struct CUstream_st *), "CU
 	X(stream_create, cuStreamCreateWithPriority)      \
 	X(stream_destroy, cuStreamDestroy)                \
 	X(stream_query, cuStreamQuery)                    \
-	X(loading_mode, cuModuleGetLoadingMode)
+	X(loading_mode, cuModuleGetLoadingMode)           \
+	X(pointer_attribute, cuPointerGetAttribute)       \
+	X(write_value32, cuStreamWriteValue32)            \
+	X(write_value64, cuStreamWriteValue64)
 CALLS(X)
 
 static const char *symbol_of(size_t slot)

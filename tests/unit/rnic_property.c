@@ -381,7 +381,10 @@ static void one_world(uint64_t seed)
 	dev.window = 8 + below(&w->s, 250);
 	dev.read_chunk = 1 + below(&w->s, dev.window < 64 ? dev.window : 64);
 	dev.burst = 1 + below(&w->s, 32);
-	rig_open(&w->g, &dev, &net);
+	/* Memory of the CPU, or behind copies, on either side. */
+	w->g.far_sides = (unsigned)(seed & 3);
+	w->g.far_seed = seed * 7 + 1;
+	rig_open_far(&w->g, &dev, &net);
 	rig_fill(&w->g, 0, seed);
 	rig_fill(&w->g, 1, seed + 1);
 	n = 1 + below(&w->s, MAX_QPS);

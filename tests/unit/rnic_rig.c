@@ -48,6 +48,10 @@ static void open_side(struct rig *g, int i, const struct rnic_config *dev)
 	cfg.random = side_random;
 	cfg.event = side_event;
 	cfg.ctx = s;
+	if (g->far_sides & 1u << i)
+		assert_int_equal(
+			cpu_copier_open(RIG_STAGING, g->far_seed + (uint64_t)i, &s->copier), 0);
+	cfg.copier = s->copier;
 	assert_int_equal(rnic_open(&s->r, &cfg, port), 0);
 	assert_int_equal(rnic_mem_attach(g->net, port, gid, s->r), 0);
 	assert_int_equal(rnic_pd_create(s->r, &s->pd), 0);
@@ -58,16 +62,33 @@ static void open_side(struct rig *g, int i, const struct rnic_config *dev)
 	memset(s->block, 0xa5, RIG_MEM + 2 * RIG_GUARD);
 	s->mem = s->block + RIG_GUARD;
 	memset(s->mem, 0, RIG_MEM);
+	if (s->copier) {
+		assert_int_equal(cpu_copier_add(s->copier, s->mem, RIG_MEM, &s->far), 0);
+		assert_int_equal(rnic_mr_create_far(s->pd, s->far, RIG_MEM, RIG_IOVA,
+						    RNIC_ACCESS_ALL, &s->mr),
+				 0);
+		return;
+	}
 	assert_int_equal(rnic_mr_create(s->pd, s->mem, RIG_MEM, RIG_IOVA, RNIC_ACCESS_ALL, &s->mr),
 			 0);
 }
 
 void rig_open(struct rig *g, const struct rnic_config *dev, const struct rnic_mem_config *net)
 {
+	g->far_sides = 0;
+	rig_open_far(g, dev, net);
+}
+
+void rig_open_far(struct rig *g, const struct rnic_config *dev, const struct rnic_mem_config *net)
+{
 	struct rnic_mem_config cfg = net ? *net : (struct rnic_mem_config){ .seed = 1 };
+	unsigned far_sides = g->far_sides;
+	uint64_t far_seed = g->far_seed;
 	int i;
 
 	memset(g, 0, sizeof(*g));
+	g->far_sides = far_sides;
+	g->far_seed = far_seed;
 	g->now = 1000;
 	if (!cfg.faults.delay_ns)
 		cfg.faults.delay_ns = 1000;
@@ -90,6 +111,8 @@ static void close_side(struct rig_side *s)
 	assert_int_equal(rnic_close(s->r), -EBUSY);
 	assert_int_equal(rnic_pd_destroy(s->pd), 0);
 	assert_int_equal(rnic_close(s->r), 0);
+	if (s->copier)
+		s->copier->ops->close(s->copier);
 	free(s->block);
 }
 

@@ -18,11 +18,12 @@
 
 #include <cmocka.h>
 
+#include "platform/cpu/copier.h"
 #include "rnic/rnic.h"
 #include "rnic/wire_mem.h"
 #include "wire/roce.h"
 
-enum { RIG_MEM = 1 << 20, RIG_GUARD = 4096, RIG_EVENTS = 64 };
+enum { RIG_MEM = 1 << 20, RIG_GUARD = 4096, RIG_EVENTS = 64, RIG_STAGING = 32 * 65536 };
 
 #define RIG_IOVA UINT64_C(0x7f0000001000)
 #define RIG_MS UINT64_C(1000000)
@@ -37,6 +38,8 @@ struct rig_side {
 	struct rnic_mr *mr;
 	uint8_t *block; /* guard, memory, guard */
 	uint8_t *mem;
+	struct platform_copier *copier; /* NULL: the memory is the CPU's */
+	uint64_t far;                   /* its address otherwise; mem is what lies behind it */
 	enum rnic_event_type events[RIG_EVENTS];
 	unsigned nevents;
 };
@@ -45,6 +48,9 @@ struct rig {
 	struct rnic_mem_net *net;
 	struct rig_side side[2];
 	uint64_t now;
+	/* Set before rig_open_far(): of which sides the registered memory is one that the CPU must not touch. */
+	unsigned far_sides;
+	uint64_t far_seed; /* order of copies */
 };
 
 /* What a pair of queue pairs is made with; zero means the default in brackets. */
@@ -69,6 +75,8 @@ struct rig_qp {
 
 /* The devices' and the network's configurations may be changed beforehand; NULL for the defaults. */
 void rig_open(struct rig *g, const struct rnic_config *dev, const struct rnic_mem_config *net);
+/* The same, with far_sides and far_seed as they are. */
+void rig_open_far(struct rig *g, const struct rnic_config *dev, const struct rnic_mem_config *net);
 /* Checks the guards, and that everything can be closed. */
 void rig_close(struct rig *g);
 

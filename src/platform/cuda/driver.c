@@ -40,6 +40,9 @@ const struct cuda_symbol cuda_symbols[] = {
 	SYMBOL("cuStreamDestroy_v2", stream_destroy),
 	SYMBOL("cuStreamQuery", stream_query),
 	{ "cuModuleGetLoadingMode", offsetof(struct cuda_api, loading_mode), true },
+	{ "cuPointerGetAttribute", offsetof(struct cuda_api, pointer_attribute), true },
+	{ "cuStreamWriteValue32_v2", offsetof(struct cuda_api, write_value32), true },
+	{ "cuStreamWriteValue64_v2", offsetof(struct cuda_api, write_value64), true },
 };
 const size_t cuda_symbol_count = sizeof(cuda_symbols) / sizeof(cuda_symbols[0]);
 

@@ -24,6 +24,7 @@ typedef CUcontext cuda_context;
 typedef CUstream cuda_stream;
 typedef CUdevice_attribute cuda_attribute;
 typedef CUmoduleLoadingMode cuda_loading_mode;
+typedef CUpointer_attribute cuda_pointer_attribute;
 #else
 typedef int cuda_result;
 typedef int cuda_device;
@@ -32,6 +33,7 @@ typedef struct CUctx_st *cuda_context;
 typedef struct CUstream_st *cuda_stream;
 typedef int cuda_attribute;
 typedef int cuda_loading_mode;
+typedef int cuda_pointer_attribute;
 #endif
 
 enum {
@@ -84,6 +86,13 @@ enum {
 	CUDA_STREAM_NON_BLOCKING = 1,
 	CUDA_LOADING_EAGER = 1,
 	CUDA_LOADING_LAZY = 2,
+	CUDA_MEMORY_DEVICE = 2,
+	CUDA_POINTER_MEMORY_TYPE = 2,
+	CUDA_POINTER_DEVICE_ORDINAL = 9,
+	CUDA_POINTER_RANGE_START = 11, /* since 11.0 */
+	CUDA_POINTER_RANGE_SIZE = 12,
+	CUDA_POINTER_MAPPING_SIZE = 18, /* since 11.4 */
+	CUDA_POINTER_MAPPING_BASE = 19,
 };
 
 /* The oldest driver taken: the one with every required symbol of the table. */
@@ -115,6 +124,10 @@ struct cuda_api {
 	cuda_result (*stream_destroy)(cuda_stream s);
 	cuda_result (*stream_query)(cuda_stream s);
 	cuda_result (*loading_mode)(cuda_loading_mode *mode); /* NULL before 11.7 */
+	/* Only for copies beside kernels (copier.c); NULL where the driver has none. */
+	cuda_result (*pointer_attribute)(void *value, cuda_pointer_attribute attr, cuda_devptr p);
+	cuda_result (*write_value32)(cuda_stream s, cuda_devptr dst, uint32_t v, unsigned flags);
+	cuda_result (*write_value64)(cuda_stream s, cuda_devptr dst, uint64_t v, unsigned flags);
 };
 
 /* Where each slot comes from; the test of the ABI walks it too. */

@@ -14,6 +14,7 @@
 #ifndef GPUNET_PLATFORM_H
 #define GPUNET_PLATFORM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,7 @@ struct platform_mem {
 	size_t size;   /* bytes, as asked for */
 	size_t mapped; /* bytes really mapped (rounded up to pages) */
 	int fd;        /* host memory: by which another process may map it; -1: it cannot */
+	bool shared;   /* host memory: as it was asked for */
 };
 
 struct platform_info {
@@ -67,7 +69,9 @@ struct platform_ops {
 	/* The same of a device that need not be open, and whether it can be; waits for no kernel. */
 	int (*look)(int ordinal, struct platform_info *out);
 
-	int (*host_alloc)(struct platform_dev *dev, size_t size, struct platform_mem *out);
+	/* `shared`: another process may map it, by out->fd, if the system can do that; else in huge pages, if it has them to give. */
+	int (*host_alloc)(struct platform_dev *dev, size_t size, bool shared,
+			  struct platform_mem *out);
 	void (*host_free)(struct platform_dev *dev, struct platform_mem *m);
 	int (*dev_alloc)(struct platform_dev *dev, size_t size, struct platform_mem *out);
 	void (*dev_free)(struct platform_dev *dev, struct platform_mem *m);

@@ -109,9 +109,9 @@ static int allocate(struct gpunet *g)
 	int rc;
 
 	lay_out(g);
-	rc = p->host_alloc(g->dev, g->at.end, &g->shared);
+	rc = p->host_alloc(g->dev, g->at.end, true, &g->shared);
 	if (!rc)
-		rc = p->host_alloc(g->dev, segments(o) * o->segment_bytes, &g->slab_mem);
+		rc = p->host_alloc(g->dev, segments(o) * o->segment_bytes, false, &g->slab_mem);
 	if (!rc)
 		rc = p->dev_alloc(g->dev, sizeof(struct gnet), &g->net_mem);
 	if (!rc)
@@ -254,10 +254,6 @@ static void open_stat(struct gpunet *g)
 		.bus_at = g->at.bus,
 	};
 
-	/* Nobody has to see the rings' bytes. */
-	if (g->slab_mem.fd >= 0)
-		sys.close(g->slab_mem.fd);
-	g->slab_mem.fd = -1;
 	stat_open(&g->stat, &sp);
 }
 

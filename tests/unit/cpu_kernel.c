@@ -298,7 +298,7 @@ static void memory_is_zeroed_aligned_and_bounded(void **state)
 	unsigned i;
 
 	(void)state;
-	assert_int_equal(platform_cpu.host_alloc(d, 5000, &h), 0);
+	assert_int_equal(platform_cpu.host_alloc(d, 5000, true, &h), 0);
 	assert_ptr_equal(h.host, h.dev);
 	assert_int_equal((uintptr_t)h.host % 4096, 0);
 	assert_int_equal(h.size, 5000);
@@ -314,7 +314,7 @@ static void memory_is_zeroed_aligned_and_bounded(void **state)
 	assert_int_equal(platform_cpu.dev_write(d, &m, 1, byte, 64), -EINVAL);
 	assert_int_equal(platform_cpu.dev_read(d, &m, 65, got, 0), -EINVAL);
 	assert_int_equal(platform_cpu.dev_read(d, &m, 2, got, SIZE_MAX), -EINVAL);
-	assert_int_equal(platform_cpu.host_alloc(d, 0, &h), -EINVAL);
+	assert_int_equal(platform_cpu.host_alloc(d, 0, true, &h), -EINVAL);
 	platform_cpu.dev_free(d, &m);
 	platform_cpu.host_free(d, &h);
 	assert_null(h.host);

@@ -161,7 +161,7 @@ static void uses_the_callers_context(void **state)
 	dev = open_dev(1);
 	assert_int_equal(stub.state->primary, 0);
 	assert_ptr_equal(current(), mine);
-	assert_int_equal(ops.host_alloc(dev, 100, &m), 0);
+	assert_int_equal(ops.host_alloc(dev, 100, true, &m), 0);
 	assert_ptr_equal(current(), mine);
 	ops.host_free(dev, &m);
 	ops.close(dev);
@@ -200,7 +200,7 @@ static void *fresh_thread(void *arg)
 	char out[64] = { 1 };
 
 	for (int i = 0; i < 50 && !w->err; i++) {
-		w->err = ops.host_alloc(w->dev, BIG, &h);
+		w->err = ops.host_alloc(w->dev, BIG, true, &h);
 		if (w->err)
 			break;
 		w->err = ops.dev_alloc(w->dev, 64, &d);
@@ -388,7 +388,7 @@ static void host_memory(void **state)
 	char *p;
 
 	(void)state;
-	assert_int_equal(ops.host_alloc(dev, BIG, &m), 0);
+	assert_int_equal(ops.host_alloc(dev, BIG, true, &m), 0);
 	assert_int_equal(m.size, BIG);
 	assert_int_equal(m.mapped, 4 * 4096);
 	assert_ptr_equal(m.dev, m.host);
@@ -400,8 +400,8 @@ static void host_memory(void **state)
 	ops.host_free(dev, &m);
 	assert_null(m.host);
 	ops.host_free(dev, &m); /* of nothing: nothing */
-	assert_int_equal(ops.host_alloc(dev, 0, &m), -EINVAL);
-	assert_int_equal(ops.host_alloc(dev, SIZE_MAX, &m), -EINVAL);
+	assert_int_equal(ops.host_alloc(dev, 0, true, &m), -EINVAL);
+	assert_int_equal(ops.host_alloc(dev, SIZE_MAX, true, &m), -EINVAL);
 	ops.close(dev);
 	nothing_held();
 }
@@ -447,14 +447,14 @@ static void pinning_names_the_limit(void **state)
 	small = old;
 	small.rlim_cur = 65536;
 	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &small), 0);
-	assert_int_equal(ops.host_alloc(dev, 1 << 30, &m), -ENOMEM);
+	assert_int_equal(ops.host_alloc(dev, 1 << 30, true, &m), -ENOMEM);
 	assert_non_null(strstr(log_last(), "cannot pin 1 GiB"));
 	assert_non_null(strstr(log_last(), "RLIMIT_MEMLOCK is 64 KiB: raise it with ulimit -l"));
-	assert_int_equal(ops.host_alloc(dev, 4096, &m), -ENOMEM);
+	assert_int_equal(ops.host_alloc(dev, 4096, true, &m), -ENOMEM);
 	assert_non_null(strstr(log_last(), "64 KiB for the whole process"));
 	/* Another cause is not blamed on the limit. */
 	stub.state->fail_code = 700;
-	assert_int_equal(ops.host_alloc(dev, 1 << 20, &m), -EFAULT);
+	assert_int_equal(ops.host_alloc(dev, 1 << 20, true, &m), -EFAULT);
 	assert_null(strstr(log_last(), "MEMLOCK"));
 	setrlimit(RLIMIT_MEMLOCK, &old);
 	ops.close(dev);
@@ -468,14 +468,14 @@ static void unpinning_fails(void **state)
 	struct platform_mem m;
 
 	(void)state;
-	assert_int_equal(ops.host_alloc(dev, 4096, &m), 0);
+	assert_int_equal(ops.host_alloc(dev, 4096, true, &m), 0);
 	stub.state->fail_call = "cuMemHostUnregister";
 	stub.state->fail_code = 999;
 	ops.host_free(dev, &m);
 	assert_int_equal(os.maps, 1);
 
 	stub.state->fail_call = NULL;
-	assert_int_equal(ops.host_alloc(dev, 4096, &m), 0);
+	assert_int_equal(ops.host_alloc(dev, 4096, true, &m), 0);
 	stub.state->fail_call = "cuMemHostUnregister";
 	stub.state->fail_code = 709; /* the context is gone, and with it the registration */
 	ops.host_free(dev, &m);
@@ -496,7 +496,7 @@ static void nothing_is_freed_beside_another_handle(void **state)
 	(void)state;
 	assert_int_equal(ops.open(0, NULL, &one), 0);
 	assert_int_equal(ops.open(0, NULL, &two), 0);
-	assert_int_equal(ops.host_alloc(one, BIG, &host), 0);
+	assert_int_equal(ops.host_alloc(one, BIG, true, &host), 0);
 	assert_int_equal(ops.dev_alloc(one, BIG, &gpu), 0);
 	memset(host.host, 7, BIG);
 	was = host.host;
@@ -508,7 +508,7 @@ static void nothing_is_freed_beside_another_handle(void **state)
 	assert_int_equal(stub.state->registered, 1);
 	assert_int_equal(stub.state->allocated, 1);
 
-	assert_int_equal(ops.host_alloc(two, BIG - 1, &again), 0);
+	assert_int_equal(ops.host_alloc(two, BIG - 1, true, &again), 0);
 	assert_ptr_equal(again.host, was);
 	assert_int_equal(again.size, BIG - 1);
 	assert_int_equal(((char *)again.host)[BIG - 2], 0);
@@ -610,7 +610,7 @@ static int live(const char **failed)
 	err = ops.info(dev, &info);
 	if (!err) {
 		*failed = "host_alloc";
-		err = ops.host_alloc(dev, BIG, &h);
+		err = ops.host_alloc(dev, BIG, true, &h);
 	}
 	if (!err) {
 		*failed = "dev_alloc";

@@ -159,7 +159,7 @@ static int look(int ordinal, struct platform_info *out)
 
 /* ---- memory --------------------------------------------------------------------------------------------------------- */
 
-static int mem_alloc(size_t size, bool host, struct platform_mem *out)
+static int mem_alloc(size_t size, bool shared, struct platform_mem *out)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	size_t mapped = (size + page - 1) & ~(page - 1);
@@ -168,7 +168,7 @@ static int mem_alloc(size_t size, bool host, struct platform_mem *out)
 
 	if (!size || mapped < size)
 		return log_error(-EINVAL, "CPU device: cannot allocate %zu bytes", size);
-	p = host ? sys.map_fd(PLATFORM_MAP_NAME, mapped, &fd) : sys.map(mapped);
+	p = shared ? sys.map_fd(PLATFORM_MAP_NAME, mapped, &fd) : sys.map(mapped);
 	if (!p)
 		return log_error(-ENOMEM, "CPU device: no memory for %zu bytes", size);
 	out->host = p;
@@ -176,6 +176,7 @@ static int mem_alloc(size_t size, bool host, struct platform_mem *out)
 	out->size = size;
 	out->mapped = mapped;
 	out->fd = fd;
+	out->shared = shared;
 	return 0;
 }
 
@@ -188,9 +189,9 @@ static void mem_free(struct platform_mem *m)
 	memset(m, 0, sizeof(*m));
 }
 
-static int host_alloc(struct platform_dev *d, size_t size, struct platform_mem *out)
+static int host_alloc(struct platform_dev *d, size_t size, bool shared, struct platform_mem *out)
 {
-	return mem_alloc(size, true, out);
+	return mem_alloc(size, shared, out);
 }
 
 static void host_free(struct platform_dev *d, struct platform_mem *m)

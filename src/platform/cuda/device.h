@@ -58,14 +58,15 @@ bool cuda_keep_has(cuda_device id);
 /* Keeps *m and clears it if another handle of the context is open; false: free it. */
 bool cuda_keep_put(const struct cuda_dev *d, struct platform_mem *m);
 /* Something kept, of `mapped` bytes; its contents are old. */
-bool cuda_keep_take(const struct cuda_dev *d, size_t mapped, bool host, struct platform_mem *out);
+bool cuda_keep_take(const struct cuda_dev *d, size_t mapped, bool host, bool shared,
+		    struct platform_mem *out);
 /* The handle is closing; the context's last one frees what was kept. */
 void cuda_keep_close(struct cuda_dev *d);
 
 /* memory.c */
 /* Frees host or device memory at once, which may wait for kernels. */
 void cuda_mem_free(const struct cuda_dev *d, struct platform_mem *m);
-int cuda_host_alloc(struct platform_dev *dev, size_t size, struct platform_mem *out);
+int cuda_host_alloc(struct platform_dev *dev, size_t size, bool shared, struct platform_mem *out);
 void cuda_host_free(struct platform_dev *dev, struct platform_mem *m);
 int cuda_dev_alloc(struct platform_dev *dev, size_t size, struct platform_mem *out);
 void cuda_dev_free(struct platform_dev *dev, struct platform_mem *m);

@@ -74,13 +74,18 @@ bool cuda_keep_put(const struct cuda_dev *d, struct platform_mem *m)
 }
 
 /* Takes one allocation of the context out of the list: of `mapped` bytes, host memory or not, or any if `mapped` is 0. */
-static struct kept *take(const struct cuda_dev *d, size_t mapped, bool host)
+static bool is_such(const struct platform_mem *m, size_t mapped, bool host, bool shared)
+{
+	return m->mapped == mapped && !m->host != host && (!host || m->shared == shared);
+}
+
+/* mapped 0: any. */
+static struct kept *take(const struct cuda_dev *d, size_t mapped, bool host, bool shared)
 {
 	struct kept **at, *k = NULL;
 
 	for (at = &memory; *at; at = &(*at)->next) {
-		if ((*at)->ctx != d->ctx ||
-		    (mapped && ((*at)->mem.mapped != mapped || !(*at)->mem.host == host)))
+		if ((*at)->ctx != d->ctx || (mapped && !is_such(&(*at)->mem, mapped, host, shared)))
 			continue;
 		k = *at;
 		*at = k->next;
@@ -89,12 +94,13 @@ static struct kept *take(const struct cuda_dev *d, size_t mapped, bool host)
 	return k;
 }
 
-bool cuda_keep_take(const struct cuda_dev *d, size_t mapped, bool host, struct platform_mem *out)
+bool cuda_keep_take(const struct cuda_dev *d, size_t mapped, bool host, bool shared,
+		    struct platform_mem *out)
 {
 	struct kept *k;
 
 	pthread_mutex_lock(&lock);
-	k = take(d, mapped, host);
+	k = take(d, mapped, host, shared);
 	pthread_mutex_unlock(&lock);
 	if (!k)
 		return false;
@@ -117,7 +123,7 @@ void cuda_keep_close(struct cuda_dev *d)
 	pthread_mutex_unlock(&lock);
 	while (last) {
 		pthread_mutex_lock(&lock);
-		k = take(d, 0, false);
+		k = take(d, 0, false, false);
 		pthread_mutex_unlock(&lock);
 		if (!k)
 			break;

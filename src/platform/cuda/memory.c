@@ -112,7 +112,7 @@ static int pin(const struct cuda_dev *d, void *p, size_t size, cuda_devptr *dev,
 	return err;
 }
 
-int cuda_host_alloc(struct platform_dev *dev, size_t size, struct platform_mem *out)
+int cuda_host_alloc(struct platform_dev *dev, size_t size, bool shared, struct platform_mem *out)
 {
 	const struct cuda_dev *d = cuda_of(dev);
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -121,17 +121,18 @@ int cuda_host_alloc(struct platform_dev *dev, size_t size, struct platform_mem *
 	char bytes[32];
 	bool unmap;
 	void *p;
-	int err, fd;
+	int err, fd = -1;
 
 	if (!size || mapped < size)
 		return log_error(-EINVAL, "cuda:%d: cannot allocate %zu bytes of host memory",
 				 d->ordinal, size);
-	if (cuda_keep_take(d, mapped, true, out)) {
+	if (cuda_keep_take(d, mapped, true, shared, out)) {
 		memset(out->host, 0, mapped);
 		out->size = size;
 		return 0;
 	}
-	p = sys.map_fd(PLATFORM_MAP_NAME, mapped, &fd);
+	/* Not both at once: on most systems shared memory has no huge pages. */
+	p = shared ? sys.map_fd(PLATFORM_MAP_NAME, mapped, &fd) : sys.map(mapped);
 	if (!p) {
 		print_bytes(bytes, sizeof(bytes), mapped);
 		return log_error(
@@ -148,9 +149,12 @@ int cuda_host_alloc(struct platform_dev *dev, size_t size, struct platform_mem *
 			sys.close(fd);
 		return err;
 	}
-	*out = (struct platform_mem){
-		.host = p, .dev = (void *)(uintptr_t)gpu, .size = size, .mapped = mapped, .fd = fd
-	};
+	*out = (struct platform_mem){ .host = p,
+				      .dev = (void *)(uintptr_t)gpu,
+				      .size = size,
+				      .mapped = mapped,
+				      .fd = fd,
+				      .shared = shared };
 	return 0;
 }
 
@@ -250,7 +254,7 @@ int cuda_dev_alloc(struct platform_dev *dev, size_t size, struct platform_mem *o
 	err = enter_idle(d, "allocate GPU memory");
 	if (err)
 		return err;
-	if (cuda_keep_take(d, size, false, &old))
+	if (cuda_keep_take(d, size, false, false, &old))
 		gpu = (cuda_devptr)(uintptr_t)old.dev;
 	else
 		r = d->api->mem_alloc(&gpu, size);

@@ -70,7 +70,7 @@ def perf_kernel_server(env, kind):
     streams(env, "host", env.device, env.url(kind))
 
 
-@case("perf_rdma", limit=60)
+@case("perf_rdma", limit=60, beside="none")
 def perf_rdma(env):
     """The streams over RDMA, by the software RNIC."""
     streams(env, env.device, env.device, f"rdma://{own_address(env)}:7471")
@@ -163,7 +163,7 @@ def verbs_pair(env, test, *more):
     return row, server.p.stdout.read().decode()
 
 
-@each(("write", "read", "send", "atomic"), limit=60)
+@each(("write", "read", "send", "atomic"), limit=60, beside="none")
 def perf_verbs_bw(env, kind):
     """Bandwidths: several sizes and depths, more messages than receives are posted at once."""
     size = 8 if kind == "atomic" else 65536
@@ -175,7 +175,7 @@ def perf_verbs_bw(env, kind):
         check((row["size"], row["mtu"]) == (70001, 1024), f"{row}")
 
 
-@each(("write", "read", "send"), limit=60)
+@each(("write", "read", "send"), limit=60, beside="none")
 def perf_verbs_lat(env, kind):
     """Latencies: as perftest's columns, and with sizes that are not inline."""
     row, text = verbs_pair(env, f"{kind}_lat", "-n", "300")
@@ -189,7 +189,7 @@ def perf_verbs_lat(env, kind):
     verbs_pair(env, f"{kind}_lat", "--size", "9000", "--count", "30")
 
 
-@case("perf_verbs_strangers", limit=60)
+@case("perf_verbs_strangers", limit=60, beside="none")
 def perf_verbs_strangers(env):
     """Peers that do not speak perftest's language, or leave in the middle of it; and nobody at all."""
     for text in (b"GET / HTTP/1.0\r\n\r\n" * 10, b"", b"6.27" + bytes(12) + b"\0\0\x10\0" + bytes(4) + b"9\0",

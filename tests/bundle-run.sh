@@ -71,7 +71,7 @@ peers()
 {
 	local code
 
-	timeout -k 5 400 python3 -u peers/run.py --gpunet bin/gpunet --device cuda 2>&1 </dev/null |
+	timeout -k 5 800 python3 -u peers/run.py --gpunet bin/gpunet --device cuda 2>&1 </dev/null |
 		tee "$log"
 	code=${PIPESTATUS[0]}
 	passed=$((passed + $(count PASS))) failed=$((failed + $(count FAIL)))

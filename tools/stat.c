@@ -21,7 +21,8 @@
 struct view {
 	int pid;
 	const struct gpunet_stat_page *page;
-	const uint8_t *bus; /* NULL: not to be had */
+	const uint8_t *bus;           /* NULL: not to be had */
+	const struct gnet_told *told; /* in it; NULL: not there */
 	size_t page_size, bus_size;
 };
 
@@ -29,8 +30,8 @@ struct view {
 struct row {
 	struct gpunet_stat_socket s;
 	uint64_t received, unread, sent, unsent, errors;
-	unsigned err;            /* the last errno */
-	long rx_block, tx_block; /* blocks that wait, -1: none */
+	unsigned err;                        /* the last errno */
+	long rx_block, tx_block, poll_block; /* blocks that wait, -1: none */
 };
 
 static void help(void)
@@ -39,7 +40,7 @@ static void help(void)
 	     "\n"
 	     "The sockets of kernels, of one process or of all of this user, as ss shows those of\n"
 	     "programs: state, bytes that wait in the rings, bytes so far, errors, names, and the blocks\n"
-	     "that wait in a call. Reading has no effect on the process.\n"
+	     "that wait in a call; then the waits that gave up. Reading has no effect on the process.\n"
 	     "\n"
 	     "  --json   a line of JSON a network\n"
 	     "  --watch  again every second, until SIGINT or SIGTERM\n"
@@ -119,7 +120,7 @@ static bool sane(const struct view *v)
 	return v->page_size >= sizeof(*p) &&
 	       __atomic_load_n(&p->magic, __ATOMIC_ACQUIRE) == GPUNET_STAT_MAGIC &&
 	       p->size >= sizeof(*p) && p->record_size >= sizeof(struct gpunet_stat_socket) &&
-	       p->size % 8 == 0 && p->record_size % 8 == 0 &&
+	       p->size % 8 == 0 && p->record_size % 8 == 0 && p->reports == GPUNET_STAT_REPORTS &&
 	       (v->page_size - p->size) / p->record_size >= p->sockets;
 }
 
@@ -146,6 +147,9 @@ static bool open_view(struct view *v, int pid, int fd)
 		munmap((void *)(uintptr_t)v->bus, v->bus_size);
 		v->bus = NULL;
 	}
+	if (v->bus && p->told == GNET_TOLD && p->told_at % 8 == 0 && p->told_at < v->bus_size &&
+	    (v->bus_size - p->told_at) / sizeof(*v->told) >= GNET_TOLD)
+		v->told = (const void *)(v->bus + p->told_at);
 	return true;
 }
 
@@ -156,20 +160,29 @@ static uint64_t load(const uint64_t *p)
 	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
-/* A copy of the record whose names belong together: false if there is no socket. */
-static bool copy_record(const struct gpunet_stat_socket *r, struct gpunet_stat_socket *out)
+/* Copies n bytes that begin with their `seq` and belong together while it is even; at last whatever is there. */
+static void copy_whole(const void *from, void *to, size_t n)
 {
-	uint64_t words[sizeof(*r) / 8], seq;
-	unsigned tries, i;
+	const uint64_t *words = from;
+	unsigned tries;
 
 	for (tries = 0; tries < 1000; tries++) {
-		seq = load(&r->seq);
-		for (i = 0; i < sizeof(*r) / 8; i++)
-			words[i] = load((const uint64_t *)(const void *)r + i);
-		if (!(seq & 1) && load(&r->seq) == seq)
-			break;
+		uint64_t seq = load(words), v;
+		size_t i;
+
+		for (i = 0; i < n / 8; i++) {
+			v = load(words + i);
+			memcpy((uint8_t *)to + i * 8, &v, sizeof(v));
+		}
+		if (!(seq & 1) && load(words) == seq)
+			return;
 	}
-	memcpy(out, words, sizeof(*out));
+}
+
+/* A copy of the record: false if there is no socket. */
+static bool copy_record(const struct gpunet_stat_socket *r, struct gpunet_stat_socket *out)
+{
+	copy_whole(r, out, sizeof(*out));
 	if (out->local_len > GPUNET_STAT_NAME_MAX || out->peer_len > GPUNET_STAT_NAME_MAX)
 		return false;
 	return out->fd != 0;
@@ -180,7 +193,7 @@ static void read_bus(const struct gnet_sock_bus *b, struct row *r)
 	bool listens = r->s.state == GPUNET_STAT_LISTENING;
 	uint64_t head = load(&b->head), cell0 = load(&b->line.cell[0]), txw = load(&b->txw);
 	uint64_t tail = load(&b->tx_tail), rx = load(&b->waits[GNET_WAIT_RX]);
-	uint64_t tx = load(&b->waits[GNET_WAIT_TX]);
+	uint64_t tx = load(&b->waits[GNET_WAIT_TX]), poll = load(&b->waits[GNET_WAIT_POLL]);
 	uint64_t unread = ((cell0 >> GNET_LINE_TAIL_SHIFT) - head) & GNET_LINE_TAIL_MASK;
 
 	r->unread = listens ? r->s.accepted - head : unread;
@@ -198,6 +211,8 @@ static void read_bus(const struct gnet_sock_bus *b, struct row *r)
 		r->rx_block = (long)GNET_WAIT_BLOCK(rx);
 	if (tx && GNET_WAIT_POS(tx) == (uint32_t)tail && r->unsent)
 		r->tx_block = (long)GNET_WAIT_BLOCK(tx);
+	if (poll)
+		r->poll_block = (long)GNET_WAIT_BLOCK(poll);
 }
 
 static bool read_row(const struct view *v, uint32_t slot, struct row *r)
@@ -206,7 +221,7 @@ static bool read_row(const struct view *v, uint32_t slot, struct row *r)
 	const uint8_t *at = (const uint8_t *)p + p->size + (size_t)slot * p->record_size;
 
 	memset(r, 0, sizeof(*r));
-	r->rx_block = r->tx_block = -1;
+	r->rx_block = r->tx_block = r->poll_block = -1;
 	if (!copy_record((const void *)at, &r->s))
 		return false;
 	if (v->bus)
@@ -246,29 +261,157 @@ static void name_text(const struct gpunet_stat_socket *s, bool peer, char *out)
 	url_format(&u, out);
 }
 
+/* A long wait that is not in a socket's own words. */
+struct wait {
+	unsigned call, n;
+	int fd;
+	unsigned long block;
+};
+
+/* The wait in entry i, or of a socket if `fd` is not 0. */
+static bool read_wait(const struct view *v, unsigned i, int fd, struct wait *w)
+{
+	uint64_t what = v->told ? load(&v->told[i].what) : 0;
+
+	w->call = GNET_TOLD_CALL(what);
+	w->n = GNET_TOLD_N(what);
+	w->fd = GNET_TOLD_FD(what);
+	w->block = what ? (unsigned long)load(&v->told[i].block) : 0;
+	return what && w->call < GNET_W_COUNT && (!fd || fd == w->fd);
+}
+
+/* The wait is for a call's turn: another block has that direction of the socket. */
+static bool is_behind(unsigned call)
+{
+	return call == GNET_W_RECV_SIDE || call == GNET_W_SEND_SIDE;
+}
+
+/* What a block does that waits, in one word. */
+static const char *call_name(unsigned call)
+{
+	static const char *const names[GNET_W_COUNT] = {
+		[GNET_W_NONE] = "",           [GNET_W_RECV] = "recv",
+		[GNET_W_SEND] = "send",       [GNET_W_ACCEPT] = "accept",
+		[GNET_W_CONNECT] = "connect", [GNET_W_CLOSE] = "close",
+		[GNET_W_POLL] = "poll",       [GNET_W_COMMAND] = "command",
+		[GNET_W_RECV_SIDE] = "recv",  [GNET_W_SEND_SIDE] = "send",
+		[GNET_W_CALLS] = "calls",
+	};
+
+	return call < GNET_W_COUNT ? names[call] : "unknown";
+}
+
+/* A listener's receivers accept. */
+static const char *wait_name(const struct wait *w, bool listens)
+{
+	return listens && w->call == GNET_W_RECV_SIDE ? "accept" : call_name(w->call);
+}
+
+/* Waits of one socket only; those of a poll are of many. */
+static bool read_sock_wait(const struct view *v, unsigned i, const struct row *r, struct wait *w)
+{
+	return read_wait(v, i, (int)r->s.fd, w) && w->call != GNET_W_POLL;
+}
+
+static bool read_report(const struct view *v, unsigned i, struct gpunet_stat_report *out)
+{
+	copy_whole(&v->page->report[i], out, sizeof(*out));
+	out->text[sizeof(out->text) - 1] = 0;
+	return out->number != 0;
+}
+
+/* The place of the oldest report. */
+static unsigned oldest_report(const struct view *v)
+{
+	uint64_t least = UINT64_MAX;
+	unsigned i, at = 0;
+
+	for (i = 0; i < GPUNET_STAT_REPORTS; i++) {
+		uint64_t n = load(&v->page->report[i].number);
+
+		if (n && n < least) {
+			least = n;
+			at = i;
+		}
+	}
+	return at;
+}
+
 /* ---- printing --------------------------------------------------------------------------------------- */
 
-static void print_row(const struct row *r)
+static void print_waits(const struct view *v, const struct row *r)
 {
-	char local[URL_TEXT_MAX], peer[URL_TEXT_MAX], waits[64] = "";
+	bool listens = r->s.state == GPUNET_STAT_LISTENING;
+	const char *before = " waits";
+	struct wait w;
+	unsigned i;
+
+	if (r->rx_block >= 0) {
+		printf("%s %s:%ld", before, listens ? "accept" : "recv", r->rx_block);
+		before = "";
+	}
+	if (r->tx_block >= 0) {
+		printf("%s send:%ld", before, r->tx_block);
+		before = "";
+	}
+	if (r->poll_block >= 0) {
+		printf("%s poll:%ld", before, r->poll_block);
+		before = "";
+	}
+	for (i = 0; i < GNET_TOLD; i++) {
+		if (!read_sock_wait(v, i, r, &w))
+			continue;
+		printf("%s %s%s:%lu", before, is_behind(w.call) ? "behind-" : "",
+		       wait_name(&w, listens), w.block);
+		before = "";
+	}
+}
+
+static void print_row(const struct view *v, const struct row *r)
+{
+	char local[URL_TEXT_MAX], peer[URL_TEXT_MAX];
 
 	name_text(&r->s, false, local);
 	name_text(&r->s, true, peer);
-	if (r->rx_block >= 0)
-		snprintf(waits, sizeof(waits), " %s:%ld",
-			 r->s.state == GPUNET_STAT_LISTENING ? "accept" : "recv", r->rx_block);
-	if (r->tx_block >= 0)
-		snprintf(waits + strlen(waits), sizeof(waits) - strlen(waits), " send:%ld",
-			 r->tx_block);
-	printf("%-10s %-8llu %8llu %8llu %12llu %12llu %4llu  %-28s %-28s%s%s",
-	       state_name(r->s.state), (unsigned long long)GNET_FD_SLOT((int)r->s.fd),
-	       (unsigned long long)r->unread, (unsigned long long)r->unsent,
-	       (unsigned long long)r->received, (unsigned long long)r->sent,
-	       (unsigned long long)r->errors, *local ? local : "-", *peer ? peer : "-",
-	       *waits ? " waits" : "", waits);
+	printf("%-10s %-8llu %8llu %8llu %12llu %12llu %4llu  %-28s %-28s", state_name(r->s.state),
+	       (unsigned long long)GNET_FD_SLOT((int)r->s.fd), (unsigned long long)r->unread,
+	       (unsigned long long)r->unsent, (unsigned long long)r->received,
+	       (unsigned long long)r->sent, (unsigned long long)r->errors, *local ? local : "-",
+	       *peer ? peer : "-");
+	print_waits(v, r);
 	if (r->err)
 		printf(" last error: %s", strerror((int)r->err));
 	putchar('\n');
+}
+
+/* Blocks whose wait is of no single socket, or of many. */
+static void print_other_waits(const struct view *v)
+{
+	bool any = false;
+	struct wait w;
+	unsigned i;
+
+	for (i = 0; i < GNET_TOLD; i++) {
+		if (!read_wait(v, i, 0, &w) || (w.call != GNET_W_POLL && w.fd > 0))
+			continue;
+		printf("%s %s:%lu", any ? "" : "blocks that wait:", call_name(w.call), w.block);
+		any = true;
+		if (w.call == GNET_W_POLL)
+			printf("(%u sockets, first slot %u)", w.n, GNET_FD_SLOT(w.fd));
+	}
+	if (any)
+		putchar('\n');
+}
+
+static void print_reports(const struct view *v)
+{
+	unsigned from = oldest_report(v), i;
+	struct gpunet_stat_report r;
+
+	for (i = 0; i < GPUNET_STAT_REPORTS; i++) {
+		if (read_report(v, (from + i) % GPUNET_STAT_REPORTS, &r))
+			printf("gave up, number %llu: %s\n", (unsigned long long)r.number, r.text);
+	}
 }
 
 static void print_text(const struct view *v)
@@ -285,22 +428,80 @@ static void print_text(const struct view *v)
 	       "send-q", "received", "sent", "errs", "local", "peer");
 	for (i = 0; i < v->page->sockets; i++) {
 		if (read_row(v, i, &r))
-			print_row(&r);
+			print_row(v, &r);
 	}
+	print_other_waits(v);
+	print_reports(v);
 }
 
-static void json_wait(bool *first, const char *call, long block)
+static void json_wait(bool *first, const char *call, long block, bool behind)
 {
 	if (block < 0)
 		return;
-	printf("%s{\"call\":\"%s\",\"block\":%ld}", *first ? "" : ",", call, block);
+	printf("%s{\"call\":\"%s\",\"block\":%ld,\"behind\":%s}", *first ? "" : ",", call, block,
+	       behind ? "true" : "false");
 	*first = false;
 }
 
-static void json_row(const struct row *r)
+static void json_waits(const struct view *v, const struct row *r)
+{
+	bool listens = r->s.state == GPUNET_STAT_LISTENING, first = true;
+	struct wait w;
+	unsigned i;
+
+	json_wait(&first, listens ? "accept" : "recv", r->rx_block, false);
+	json_wait(&first, "send", r->tx_block, false);
+	json_wait(&first, "poll", r->poll_block, false);
+	for (i = 0; i < GNET_TOLD; i++) {
+		if (read_sock_wait(v, i, r, &w))
+			json_wait(&first, wait_name(&w, listens), (long)w.block, is_behind(w.call));
+	}
+}
+
+/* Waits that are of no single socket. */
+static void json_other_waits(const struct view *v)
+{
+	bool first = true;
+	struct wait w;
+	unsigned i;
+
+	fputs(",\"waits\":[", stdout);
+	for (i = 0; i < GNET_TOLD; i++) {
+		if (!read_wait(v, i, 0, &w) || (w.call != GNET_W_POLL && w.fd > 0))
+			continue;
+		printf("%s{\"call\":\"%s\",\"block\":%lu,\"sockets\":%u,\"fd\":%d}",
+		       first ? "" : ",", call_name(w.call), w.block, w.n, w.fd);
+		first = false;
+	}
+	putchar(']');
+}
+
+static void json_reports(const struct view *v)
+{
+	unsigned from = oldest_report(v), i;
+	struct gpunet_stat_report r;
+	bool first = true;
+
+	fputs(",\"reports\":[", stdout);
+	for (i = 0; i < GPUNET_STAT_REPORTS; i++) {
+		if (!read_report(v, (from + i) % GPUNET_STAT_REPORTS, &r))
+			continue;
+		printf("%s{\"number\":%llu,\"block\":%llu,\"call\":\"%s\",\"behind\":%s,\"fd\":%d,"
+		       "\"error\":%d,\"waited_ns\":%llu,\"unread\":%llu,\"unsent\":%llu",
+		       first ? "" : ",", (unsigned long long)r.number, (unsigned long long)r.block,
+		       call_name((unsigned)r.call), is_behind((unsigned)r.call) ? "true" : "false",
+		       (int)r.fd, (int)r.error, (unsigned long long)r.waited_ns,
+		       (unsigned long long)r.unread, (unsigned long long)r.unsent);
+		json_member(false, "text", r.text);
+		putchar('}');
+		first = false;
+	}
+	putchar(']');
+}
+
+static void json_row(const struct view *v, const struct row *r)
 {
 	char text[URL_TEXT_MAX];
-	bool first = true;
 
 	printf("{\"fd\":%llu", (unsigned long long)r->s.fd);
 	json_member(false, "state", state_name(r->s.state));
@@ -315,8 +516,7 @@ static void json_row(const struct row *r)
 	       (unsigned long long)r->received, (unsigned long long)r->unread,
 	       (unsigned long long)r->sent, (unsigned long long)r->unsent,
 	       (unsigned long long)r->s.accepted, (unsigned long long)r->errors, r->err);
-	json_wait(&first, r->s.state == GPUNET_STAT_LISTENING ? "accept" : "recv", r->rx_block);
-	json_wait(&first, "send", r->tx_block);
+	json_waits(v, r);
 	fputs("]}", stdout);
 }
 
@@ -336,10 +536,13 @@ static void print_json(const struct view *v)
 			continue;
 		if (!first)
 			putchar(',');
-		json_row(&r);
+		json_row(v, &r);
 		first = false;
 	}
-	puts("]}");
+	putchar(']');
+	json_other_waits(v);
+	json_reports(v);
+	puts("}");
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------- */

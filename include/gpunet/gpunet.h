@@ -152,6 +152,31 @@ struct gpunet_stats {
 /* Fills as many members as s->size has room for. -EINVAL: size is less than the first two members. */
 int gpunet_get_stats(gpunet_t *g, struct gpunet_stats *s);
 
+/*
+ * A kernel's wait that was a long one and ended with an errno: its time limit (-ETIMEDOUT), an abort (-ECANCELED), or the
+ * proxy's death (-EIO). A wait is long from about half a millisecond on (CPU device: from a quarter on).
+ */
+struct gpunet_report {
+	uint64_t number; /* from 1 on, in the order in which they were written */
+	unsigned block;  /* of the kernel, in its grid */
+	const char *
+		call; /* "grecv", "gsend", "gaccept", "gconnect", "gclose", "gpoll", or what else it waited for */
+	int fd;             /* as the kernel knows the socket; gpoll: the first of them */
+	int error;          /* a negative errno */
+	uint64_t waited_ns; /* by the device's clock */
+	uint64_t unread;    /* bytes received that no kernel has read */
+	uint64_t unsent;    /* bytes that kernels have sent and the transport has not taken */
+	const char *
+		text; /* all of it in words, with addresses, state and the proxy's state; valid during the call of fn */
+};
+
+/*
+ * Calls `fn` for each report that is kept, the last 32, oldest first; stops and returns its value if it is not 0. They are also
+ * logged, once each and at most ten a second: as a warning if the proxy died, else as a note (GPUNET_LOG=note), since limits and
+ * aborts are what a program asks for. `gpunet stat` shows them.
+ */
+int gpunet_reports(gpunet_t *g, int (*fn)(const struct gpunet_report *r, void *arg), void *arg);
+
 /* This thread's last error in words, "" if none. Valid until the thread's next failing call. */
 const char *gpunet_last_error(void);
 

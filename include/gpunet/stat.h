@@ -19,6 +19,9 @@
 #define GPUNET_STAT_BUS_NAME "gpunet-bus"
 #define GPUNET_STAT_MAGIC UINT64_C(0x3154415354455047) /* "GPETSTA1" */
 #define GPUNET_STAT_NAME_MAX 112
+/* Waits that gave up: the last so many are kept. */
+#define GPUNET_STAT_REPORTS 32
+#define GPUNET_STAT_TEXT_MAX 488
 
 enum gpunet_stat_state {
 	GPUNET_STAT_FREE, /* no socket */
@@ -28,6 +31,17 @@ enum gpunet_stat_state {
 	GPUNET_STAT_LISTENING,
 	GPUNET_STAT_DATAGRAMS,
 	GPUNET_STAT_CLOSED /* by the kernel; bytes may still be on their way */
+};
+
+/* A wait that gave up (struct gpunet_report of <gpunet/gpunet.h>), number `number`, at place (number - 1) % GPUNET_STAT_REPORTS. */
+struct gpunet_stat_report {
+	uint64_t seq;    /* as a record's */
+	uint64_t number; /* 0: none */
+	uint64_t fd, block;
+	uint64_t call; /* enum gnet_wait_call of <gpunet/dev/abi/bus.h> */
+	uint64_t error;
+	uint64_t waited_ns, unread, unsent;
+	char text[GPUNET_STAT_TEXT_MAX];
 };
 
 struct gpunet_stat_page {
@@ -42,6 +56,11 @@ struct gpunet_stat_page {
 	uint32_t abi;      /* GNET_ABI_VERSION */
 	uint32_t seg_log2; /* a ring has 2^seg_log2 bytes */
 	char device[32];   /* "cpu", "cuda:0" */
+	uint64_t
+		told_at; /* where struct gnet_told number 0 lies in the same file as the sockets' memory */
+	uint32_t told;    /* how many of them */
+	uint32_t reports; /* GPUNET_STAT_REPORTS */
+	struct gpunet_stat_report report[GPUNET_STAT_REPORTS];
 };
 
 struct gpunet_stat_socket {

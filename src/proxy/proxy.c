@@ -196,6 +196,16 @@ bool proxy_is_dead(const struct proxy *p)
 	return __atomic_load_n(&p->params.ctl->stop, __ATOMIC_ACQUIRE) == EIO;
 }
 
+const char *proxy_state(const struct proxy *p, unsigned i)
+{
+	if (proxy_is_dead(p))
+		return "dead";
+	if (atomic_load_explicit(&p->stop, memory_order_relaxed))
+		return "stopped";
+	return atomic_load_explicit(&p->t[i].mark, memory_order_relaxed) == AWAKE ? "awake"
+										  : "asleep";
+}
+
 unsigned proxy_threads(const struct proxy *p)
 {
 	return p->params.threads;

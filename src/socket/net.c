@@ -98,7 +98,9 @@ static void lay_out(struct gpunet *g)
 	at->sq = at->sq_head + o->proxy_threads * sizeof(struct gnet_sq_head);
 	at->calls = at->sq + (size_t)o->proxy_threads * o->queue_entries * sizeof(struct gnet_sqe);
 	at->news = at->calls + o->calls * sizeof(struct gnet_call);
-	at->bus = at->news + o->proxy_threads * sizeof(struct gnet_news);
+	at->told = at->news + o->proxy_threads * sizeof(struct gnet_news);
+	at->gave_up = at->told + GNET_TOLD * sizeof(struct gnet_told);
+	at->bus = at->gave_up + GNET_GAVE_UPS * sizeof(struct gnet_gave_up);
 	at->end = at->bus + (size_t)o->max_sockets * sizeof(struct gnet_sock_bus);
 }
 
@@ -124,7 +126,8 @@ static int allocate(struct gpunet *g)
 					  o->max_sockets * sizeof(uint64_t),
 				  &g->naps);
 	if (!rc)
-		rc = p->dev_alloc(g->dev, (o->calls / 64 + o->calls) * sizeof(uint64_t), &g->calls);
+		rc = p->dev_alloc(g->dev, (o->calls / 64 + o->calls + 1) * sizeof(uint64_t),
+				  &g->calls);
 	return rc;
 }
 
@@ -165,6 +168,8 @@ static int write_handle(struct gpunet *g)
 		.calls = shared_dev(g, g->at.calls),
 		.news = shared_dev(g, g->at.news),
 		.slab = g->slab_mem.dev,
+		.told = shared_dev(g, g->at.told),
+		.gave_up = shared_dev(g, g->at.gave_up),
 		.socks = g->socks.dev,
 		.sqd = g->sqd.dev,
 		.naps = g->naps.dev,
@@ -172,6 +177,7 @@ static int write_handle(struct gpunet *g)
 			(uint64_t *)(void *)((struct gnet_nap *)g->naps.dev + g->opt.proxy_threads),
 		.call_map = g->calls.dev,
 		.call_tag = (uint64_t *)g->calls.dev + g->opt.calls / 64,
+		.gave_up_next = (uint64_t *)g->calls.dev + g->opt.calls / 64 + g->opt.calls,
 		.cpu_dev = g->dev,
 		.id = new_id(g),
 	};
@@ -252,6 +258,7 @@ static void open_stat(struct gpunet *g)
 		.seg_log2 = log2_of(g->opt.segment_bytes),
 		.bus_fd = g->shared.fd,
 		.bus_at = g->at.bus,
+		.told_at = g->at.told,
 	};
 
 	stat_open(&g->stat, &sp);
@@ -278,7 +285,10 @@ static int open_sockets(struct gpunet *g)
 		return rc;
 	sp.channels = g->channels;
 	open_stat(g);
+	reports_open(&g->reports, shared_host(g, g->at.gave_up), &g->stat, g->proxy);
+	g->reports_ready = true;
 	sp.stat = &g->stat;
+	sp.reports = &g->reports;
 	rc = sockets_init(&g->sockets, &sp);
 	g->sockets_ready = !rc;
 	return rc;
@@ -295,6 +305,8 @@ static void destroy(struct gpunet *g)
 		proxy_stop(g->proxy);
 	if (g->sockets_ready)
 		sockets_fini(&g->sockets);
+	if (g->reports_ready)
+		reports_close(&g->reports);
 	stat_close(&g->stat);
 	channel_net_close(g->channels);
 	if (g->slab_ready)
@@ -383,9 +395,14 @@ int gpunet_drain(gpunet_t *g, unsigned timeout_ms)
 
 int gpunet_sync(gpunet_t *g, unsigned timeout_ms)
 {
+	int rc;
+
 	if (!g)
 		return no_network("gpunet_sync");
-	return g->platform->sync(g->dev, (uint64_t)timeout_ms * 1000000u);
+	rc = g->platform->sync(g->dev, (uint64_t)timeout_ms * 1000000u);
+	if (proxy_is_dead(g->proxy))
+		reports_collect(&g->reports); /* nobody else does */
+	return rc;
 }
 
 /*
@@ -501,6 +518,13 @@ int gpunet_get_stats(gpunet_t *g, struct gpunet_stats *s)
 	all.size = size < sizeof(all) ? size : sizeof(all);
 	memcpy(s, &all, all.size);
 	return 0;
+}
+
+int gpunet_reports(gpunet_t *g, int (*fn)(const struct gpunet_report *r, void *arg), void *arg)
+{
+	if (!g)
+		return no_network("gpunet_reports");
+	return reports_each(&g->reports, fn, arg);
 }
 
 const char *gpunet_last_error(void)

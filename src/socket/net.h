@@ -8,12 +8,13 @@
 
 #include "platform/platform.h"
 #include "proxy/proxy.h"
+#include "socket/report.h"
 #include "socket/socket.h"
 #include "stream/slab.h"
 
 /* Where each part lies in the one mapping that is shared with the device (bytes from its start). */
 struct net_layout {
-	size_t ctl, sq_head, sq, calls, news, bus, end;
+	size_t ctl, sq_head, sq, calls, news, told, gave_up, bus, end;
 };
 
 struct gpunet {
@@ -28,6 +29,8 @@ struct gpunet {
 	struct channel_net *channels;
 	struct proxy *proxy;
 	struct stat_book stat;
+	struct reports reports;
+	bool reports_ready;
 	struct sockets sockets;
 	bool sockets_ready;
 };

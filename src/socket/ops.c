@@ -178,6 +178,13 @@ static void op_close(struct proxy_thread *t, const struct proxy_entry *e, void *
 	reply(t, e, s ? sock_close_call(s, e->b) : sock_close_again(t, ctx, e->fd));
 }
 
+static void op_gave_up(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
+{
+	(void)t;
+	(void)e;
+	reports_collect(((struct sockets *)ctx)->p.reports);
+}
+
 static void op_getaddrinfo(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
 {
 	resolver_ask(((struct sockets *)ctx)->resolver, t, e);
@@ -197,6 +204,7 @@ void sock_register_ops(struct sockets *all)
 	proxy_on_op(p, GNET_OP_SEND, op_send, all);
 	proxy_on_op(p, GNET_OP_TX, op_tx, all);
 	proxy_on_op(p, GNET_OP_TX_DETACH, op_tx_detach, all);
+	proxy_on_op(p, GNET_OP_GAVE_UP, op_gave_up, all);
 	proxy_on_op(p, GNET_OP_CLOSE, op_close, all);
 	proxy_on_op(p, GNET_OP_GETADDRINFO, op_getaddrinfo, all);
 	for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)

@@ -15,6 +15,7 @@
 #include "base/list.h"
 #include "channel/channel.h"
 #include "proxy/proxy.h"
+#include "socket/report.h"
 #include "socket/stat.h"
 #include "socket/resolve.h"
 #include "stream/slab.h"
@@ -86,6 +87,7 @@ struct sockets_params {
 	struct proxy *proxy;
 	struct channel_net *channels;
 	struct stat_book *stat;
+	struct reports *reports;
 	uint64_t linger_ns;
 	unsigned lookups; /* of names, at a time */
 };

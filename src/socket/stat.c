@@ -20,10 +20,9 @@ void stat_open(struct stat_book *b, const struct stat_params *p)
 
 	b->size = sizeof(*page) + (size_t)p->sockets * sizeof(*b->socket);
 	page = sys.map_fd(GPUNET_STAT_NAME, b->size, &b->fd);
-	if (!page || b->fd < 0) {
+	if (!page || b->fd < 0)
 		log_line(LOG_NOTE, "gpunet stat will not see this network: no memory file");
-		if (page)
-			sys.unmap(page, b->size);
+	if (!page) {
 		b->fd = -1;
 		return;
 	}
@@ -36,6 +35,9 @@ void stat_open(struct stat_book *b, const struct stat_params *p)
 	page->pid = (int32_t)getpid();
 	page->bus_fd = p->bus_fd;
 	page->bus_at = p->bus_at;
+	page->told_at = p->told_at;
+	page->told = GNET_TOLD;
+	page->reports = GPUNET_STAT_REPORTS;
 	page->abi = GNET_ABI_VERSION;
 	page->seg_log2 = p->seg_log2;
 	strncpy(page->device, p->device, sizeof(page->device) - 1);
@@ -48,7 +50,8 @@ void stat_close(struct stat_book *b)
 		return;
 	__atomic_store_n(&b->page->magic, 0, __ATOMIC_RELEASE);
 	sys.unmap(b->page, b->size);
-	sys.close(b->fd);
+	if (b->fd >= 0)
+		sys.close(b->fd);
 	b->page = NULL;
 }
 
@@ -95,22 +98,50 @@ static uint16_t name_of(const struct sock *s, int peer, uint8_t *out)
 	return (uint16_t)n;
 }
 
-/* Each word of the names by an atomic store: a reader may look at any time, and tells by `seq` that it saw halves. */
-static void put_names(struct gpunet_stat_socket *r, const struct gpunet_stat_socket *v)
+/* Each word by an atomic store: a reader may look at any time, and tells by `seq` that it saw halves. */
+static void put_words(void *to, const void *from, size_t n)
 {
-	const size_t from = offsetof(struct gpunet_stat_socket, transport);
-	uint64_t words[(sizeof(*v) - offsetof(struct gpunet_stat_socket, transport)) / 8];
+	uint64_t word;
 	size_t i;
 
-	memcpy(words, (const uint8_t *)v + from, sizeof(words));
-	for (i = 0; i < sizeof(words) / 8; i++)
-		put((uint64_t *)(void *)((uint8_t *)r + from) + i, words[i]);
+	for (i = 0; i < n / sizeof(word); i++) {
+		memcpy(&word, (const uint8_t *)from + i * sizeof(word), sizeof(word));
+		put((uint64_t *)to + i, word);
+	}
+}
+
+/*
+ * Odd before anything else of what it guards changes: a read-modify-write on both sides is a fence that ThreadSanitizer knows.
+ * The value to end with.
+ */
+static uint64_t begin_change(uint64_t *seq)
+{
+	uint64_t v = __atomic_load_n(seq, __ATOMIC_RELAXED) + 1;
+
+	__atomic_exchange_n(seq, v, __ATOMIC_ACQ_REL);
+	return v + 1;
+}
+
+/* Stores a record with the names of `v`. */
+static void put_record(const struct sock *s, struct gpunet_stat_socket *r,
+		       struct gpunet_stat_socket *v)
+{
+	const size_t from = offsetof(struct gpunet_stat_socket, transport);
+	uint64_t seq;
+
+	if (s->ch)
+		strncpy(v->transport, s->ch->ops->name, sizeof(v->transport) - 1);
+	seq = begin_change(&r->seq);
+	put(&r->state, state_of(s));
+	put(&r->accepted, s->accepted);
+	put_words((uint8_t *)r + from, (const uint8_t *)v + from, sizeof(*v) - from);
+	put(&r->fd, (uint64_t)sock_fd(s));
+	__atomic_store_n(&r->seq, seq, __ATOMIC_RELEASE);
 }
 
 void stat_tell(const struct sock *s, bool names)
 {
 	struct gpunet_stat_socket *r = record(s), v = { 0 };
-	uint64_t seq;
 
 	if (!r)
 		return;
@@ -119,16 +150,21 @@ void stat_tell(const struct sock *s, bool names)
 		if (s->state != SOCK_LISTENING)
 			v.peer_len = name_of(s, 1, v.peer);
 	}
-	if (s->ch)
-		strncpy(v.transport, s->ch->ops->name, sizeof(v.transport) - 1);
-	seq = __atomic_load_n(&r->seq, __ATOMIC_RELAXED) + 1;
-	/* Odd before anything else of it changes: a read-modify-write on both sides is a fence that ThreadSanitizer knows. */
-	__atomic_exchange_n(&r->seq, seq, __ATOMIC_ACQ_REL);
-	put(&r->state, state_of(s));
-	put(&r->accepted, s->accepted);
-	put_names(r, &v);
-	put(&r->fd, (uint64_t)sock_fd(s));
-	__atomic_store_n(&r->seq, seq + 1, __ATOMIC_RELEASE);
+	put_record(s, r, &v);
+}
+
+void stat_tell_connecting(const struct sock *s, const struct sockaddr *a, socklen_t n)
+{
+	struct gpunet_stat_socket *r = record(s), v = { 0 };
+
+	if (!r)
+		return;
+	v.local_len = name_of(s, 0, v.local);
+	if (n <= GPUNET_STAT_NAME_MAX) {
+		memcpy(v.peer, a, n);
+		v.peer_len = n;
+	}
+	put_record(s, r, &v);
 }
 
 void stat_tell_state(const struct sock *s)
@@ -149,4 +185,51 @@ void stat_tell_gone(const struct sock *s)
 		return;
 	put(&r->fd, 0);
 	put(&r->state, GPUNET_STAT_FREE);
+}
+
+/* Copies n bytes that begin with their `seq`, of one moment: false if they change all the time. */
+static bool copy(const void *from, void *to, size_t n)
+{
+	const uint64_t *words = from;
+	unsigned tries;
+	size_t i;
+
+	for (tries = 0; tries < 100; tries++) {
+		uint64_t seq = __atomic_load_n(words, __ATOMIC_ACQUIRE), v;
+
+		for (i = 0; i < n / 8; i++) {
+			v = __atomic_load_n(words + i, __ATOMIC_ACQUIRE);
+			memcpy((uint8_t *)to + i * 8, &v, sizeof(v));
+		}
+		if (!(seq & 1) && __atomic_load_n(words, __ATOMIC_ACQUIRE) == seq)
+			return true;
+	}
+	return false;
+}
+
+bool stat_look(const struct stat_book *b, uint32_t slot, int fd, struct gpunet_stat_socket *out)
+{
+	return b->page && slot < b->page->sockets && copy(&b->socket[slot], out, sizeof(*out)) &&
+	       out->fd == (uint64_t)fd;
+}
+
+void stat_report(const struct stat_book *b, const struct gpunet_stat_report *v)
+{
+	const size_t from = offsetof(struct gpunet_stat_report, number);
+	struct gpunet_stat_report *r;
+	uint64_t seq;
+
+	if (!b->page)
+		return;
+	r = &b->page->report[(v->number - 1) % GPUNET_STAT_REPORTS];
+	seq = begin_change(&r->seq);
+	put_words(&r->number, (const uint8_t *)v + from, sizeof(*v) - from);
+	__atomic_store_n(&r->seq, seq, __ATOMIC_RELEASE);
+}
+
+bool stat_reported(const struct stat_book *b, uint64_t number, struct gpunet_stat_report *out)
+{
+	return b->page &&
+	       copy(&b->page->report[(number - 1) % GPUNET_STAT_REPORTS], out, sizeof(*out)) &&
+	       out->number == number;
 }

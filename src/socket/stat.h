@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include <gpunet/stat.h>
 
@@ -16,14 +17,14 @@ struct stat_params {
 	uint32_t sockets, threads;
 	unsigned seg_log2;
 	int bus_fd;
-	uint64_t bus_at;
+	uint64_t bus_at, told_at;
 };
 
 struct stat_book {
-	struct gpunet_stat_page *page; /* NULL: nobody can see anything */
+	struct gpunet_stat_page *page; /* NULL: no memory for it */
 	struct gpunet_stat_socket *socket;
 	size_t size;
-	int fd;
+	int fd; /* -1: this process alone sees it */
 };
 
 /* Never fails: without the page a network works all the same. */
@@ -32,8 +33,17 @@ void stat_close(struct stat_book *b);
 
 /* By whoever owns the socket at that moment: it is there, or has other names now (which costs two system calls). */
 void stat_tell(const struct sock *s, bool names);
+/* It tries to connect to that address, so that it has no peer yet. */
+void stat_tell_connecting(const struct sock *s, const struct sockaddr *a, socklen_t n);
 /* Its state, or a listener's number of connections, is another one. */
 void stat_tell_state(const struct sock *s);
 void stat_tell_gone(const struct sock *s);
+
+/* A copy of a slot's record: false if another socket has it by now, or none. From any thread. */
+bool stat_look(const struct stat_book *b, uint32_t slot, int fd, struct gpunet_stat_socket *out);
+/* Keeps a report; one thread at a time. */
+void stat_report(const struct stat_book *b, const struct gpunet_stat_report *v);
+/* A copy of report number `number`: false if it is not kept. From any thread. */
+bool stat_reported(const struct stat_book *b, uint64_t number, struct gpunet_stat_report *out);
 
 #endif

@@ -42,7 +42,7 @@ static void end_connect(struct sock *s, int rc)
 		return;
 	}
 	s->state = SOCK_NEW;
-	stat_tell_state(s);
+	stat_tell(s, true);
 	stream_not_connected(&s->st, -rc);
 }
 
@@ -130,7 +130,7 @@ int sock_connect(struct sock *s, const struct sockaddr *a, socklen_t n, bool pat
 	}
 	if (rc == -EINPROGRESS) {
 		s->state = SOCK_CONNECTING;
-		stat_tell_state(s);
+		stat_tell_connecting(s, a, n);
 		stream_connecting(&s->st);
 	} else if (!rc) {
 		connected(s);

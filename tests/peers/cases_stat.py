@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """gpunet stat: what it says of a server's sockets against what its clients know."""
 
+import errno
 import json
 import os
 import signal
@@ -79,7 +80,8 @@ def stat_bytes(env, kind):
 def stat_waits(env, kind):
     """Blocks that wait, by call: two in the accept and receive of one connection, then one in a send that nobody reads."""
     s = server(env, env.url(kind), 2)
-    until(env, s.pid, lambda all: [w["call"] for w in all[0]["waits"]] == ["accept"], "a block waits in accept")
+    until(env, s.pid, lambda all: [(w["call"], w["behind"]) for w in all[0]["waits"]] ==
+          [("accept", False), ("accept", True)], "a block waits in accept, and one for its turn to")
     with s.connect() as c:
         c.sendall(hello(STREAM_LAT, 1000, 1))
         sockets = until(env, s.pid, lambda all: any(w["call"] == "recv" for k in connected(all) for w in k["waits"]),
@@ -101,6 +103,60 @@ def stat_waits(env, kind):
         c.shutdown(socket.SHUT_RDWR)
     until(env, s.pid, lambda all: not connected(all), "the connection is gone")
     s.stop()
+
+
+@case("stat_polls", limit=40)
+def stat_polls(env):
+    """Blocks in gpoll are seen, with how many sockets they look at; an answer that is being sent is no wait."""
+    s = env.echo(env.url("tcp"), blocks=4)
+
+    def polls(want):
+        end = time.monotonic() + env.seconds(10)
+        while True:
+            waits = stat(env, s.pid)["waits"]
+            if len(waits) == 4 and sum(w["sockets"] for w in waits) == want:
+                return waits
+            check(time.monotonic() < end, f"{want} sockets polled: {waits}")
+            time.sleep(0.05)
+
+    waits = polls(4)  # each looks at the listener
+    check(sorted(w["block"] for w in waits) == [0, 1, 2, 3] and {w["call"] for w in waits} == {"poll"}, f"{waits}")
+    with s.connect() as c:
+        c.sendall(b"x")
+        recv_exact(c, 1)
+        waits = polls(5)
+        block = next(w["block"] for w in waits if w["sockets"] == 2)
+        until(env, s.pid, lambda all: [(w["call"], w["block"]) for w in connected(all)[0]["waits"]] == [("poll", block)],
+              f"block {block} polls the connection")
+    polls(4)
+    s.stop()
+
+
+@each(TCP_UNIX, limit=40)
+def stat_reports(env, kind):
+    """A wait that gave up is kept, with block, call and ring fill, for as long as the process is there."""
+    s = server(env, env.url(kind), 1)
+    with s.connect() as c:
+        c.sendall(hello(STREAM_BW, 1 << 20, 64, True))
+        until(env, s.pid, lambda all: any(w["call"] == "send" for k in connected(all) for w in k["waits"]),
+              "a block waits in send")
+        check(stat(env, s.pid)["reports"] == [], "nothing has given up yet")
+        s.p.send_signal(signal.SIGTERM)
+        end = time.monotonic() + env.seconds(2)
+        reports = []
+        while not reports and time.monotonic() < end:
+            reports = stat(env, s.pid)["reports"]
+        check(len(reports) == 1, f"{reports}")
+        one = reports[0]
+        check((one["number"], one["block"], one["call"], one["behind"]) == (1, 0, "send", False), f"{one}")
+        check(one["error"] == errno.ECANCELED and 0 < one["unsent"] and one["unread"] == 0, f"{one}")
+        check("gsend" in one["text"] and "aborted" in one["text"], f"{one}")
+        text = subprocess.run(env.command("stat", s.pid), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True,
+                              timeout=env.seconds(20)).stdout.decode()
+        check("gave up, number 1: " + one["text"] in text, text)
+        while c.recv(1 << 20):
+            pass
+    s.expect(0)
 
 
 @case("stat_datagrams", limit=40)

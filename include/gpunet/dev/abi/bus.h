@@ -37,6 +37,7 @@ enum gnet_op {
 	GNET_OP_SEND = 1,      /* len bytes of the stream in cells 1..15 */
 	GNET_OP_TX = 2,        /* cell 1: the send ring's tail is now this position */
 	GNET_OP_TX_DETACH = 3, /* the send segment goes back when all of it is sent */
+	GNET_OP_GAVE_UP = 4,   /* a struct gnet_gave_up was written */
 	/* Commands: cell 1 = call 16 | call tag 16 | a 24, cell 2 = b 56; answered in gnet_call.reply. */
 	GNET_OP_FIRST_COMMAND = 16,
 	GNET_OP_SOCKET = 16, /* a: domain 8 | type 8 | protocol 8; reply: fd */
@@ -168,6 +169,58 @@ struct gnet_sock_bus {
 #define GNET_WAIT(block, pos) ((uint64_t)(uint32_t)(pos) << 32 | ((uint32_t)(block) + 1u))
 #define GNET_WAIT_BLOCK(w) ((uint32_t)(w)-1u)
 #define GNET_WAIT_POS(w) ((uint32_t)((w) >> 32))
+
+/*
+ * ---- long waits: who waits now, and waits that gave up; for those who look (docs/bus.md) ----------------------------
+ */
+
+/* What a block waits in. */
+enum gnet_wait_call {
+	GNET_W_NONE = 0,
+	GNET_W_RECV = 1,
+	GNET_W_SEND = 2,
+	GNET_W_ACCEPT = 3,
+	GNET_W_CONNECT = 4,
+	GNET_W_CLOSE = 5,     /* for the other calls on the socket, or while it lingers */
+	GNET_W_POLL = 6,      /* fd: the first socket; n: how many */
+	GNET_W_COMMAND = 7,   /* n: enum gnet_op */
+	GNET_W_RECV_SIDE = 8, /* for a receiver's turn, since another call has the direction */
+	GNET_W_SEND_SIDE = 9,
+	GNET_W_CALLS = 10, /* for one of the network's calls to be free */
+	GNET_W_COUNT = 11
+};
+
+/*
+ * A long wait that is not in gnet_sock_bus.waits, of block number `block` in entry block % GNET_TOLD of a table. `what` is stored
+ * last when it begins, and 0 when it ends.
+ */
+#define GNET_TOLD 1024u
+
+struct gnet_told {
+	uint64_t what;  /* call 8 | n 24 | fd 32, 0: none */
+	uint64_t block; /* in its grid */
+	uint64_t since; /* gnet_time_ns */
+	uint64_t pad;
+};
+
+#define GNET_TOLD_WHAT(call, n, fd) \
+	((uint64_t)(call) | (uint64_t)((n)&0xffffffu) << 8 | (uint64_t)(uint32_t)(fd) << 32)
+#define GNET_TOLD_CALL(w) ((uint32_t)((w)&0xff))
+#define GNET_TOLD_N(w) ((uint32_t)((w) >> 8 & 0xffffff))
+#define GNET_TOLD_FD(w) ((int)((w) >> 32))
+
+/*
+ * A long wait that ended without what it waited for. Record number p, counted from 0, is entry p % GNET_GAVE_UPS; all cells have its
+ * tag. Payloads: 0: call 8 | errno 8 | flags of the line 8 | n 24; 1: block 32; 2: fd 32; 3: nanoseconds waited; 4: bytes received and
+ * unread; 5: bytes handed over and unsent; 6: entries in the queue that the proxy had not taken; 7: 0.
+ */
+#define GNET_GAVE_UPS 64u
+#define GNET_GAVE_UP_CELLS 8u
+#define GNET_GAVE_UP_TAG(p) ((uint8_t)(1u + (uint8_t)(((p) / GNET_GAVE_UPS) % 255u)))
+
+struct gnet_gave_up {
+	uint64_t cell[GNET_GAVE_UP_CELLS];
+};
 
 /*
  * ---- datagrams: records in the same rings ---------------------------------------------------------------------------

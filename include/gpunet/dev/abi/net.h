@@ -10,7 +10,7 @@
 
 #define GNET_MAGIC 0x74656e67u /* "gnet" */
 /* Changes whenever a layout or a rule of dev/abi/ changes. */
-#define GNET_ABI_VERSION 6u
+#define GNET_ABI_VERSION 7u
 
 /* In gnet_sock.tx_seg. */
 #define GNET_SOCK_SEG 0x7fffffffu
@@ -101,6 +101,8 @@ struct gnet {
 	struct gnet_call *calls;      /* [n_calls] */
 	struct gnet_news *news;       /* [n_queues] */
 	uint8_t *slab;                /* segments of 2^seg_log2 bytes */
+	struct gnet_told *told;       /* [GNET_TOLD] */
+	struct gnet_gave_up *gave_up; /* [GNET_GAVE_UPS] */
 	/* device memory */
 	struct gnet_sock *socks; /* [max_socks] */
 	struct gnet_sq_dev *sqd; /* [n_queues] */
@@ -108,6 +110,7 @@ struct gnet {
 	uint64_t *hints;         /* [max_socks] how many hints were given */
 	uint64_t *call_map;      /* [n_calls / 64] bit set: taken */
 	uint64_t *call_tag;      /* [n_calls] tag of the last use */
+	uint64_t *gave_up_next;  /* number of the next record in gave_up */
 	void *cpu_dev;           /* CPU device: whom to kick; NULL on a GPU */
 	uint64_t id;             /* another network never had this one */
 };

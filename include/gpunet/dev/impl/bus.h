@@ -33,6 +33,7 @@
 #define GNET__ENOTCONN 107
 #define GNET__ETIMEDOUT 110
 #define GNET__EINPROGRESS 115
+#define GNET__ECANCELED 125
 
 /* Turns of a wait on a GPU without and with a short sleep; after both the sleep is long. A turn costs about a bus load. */
 #define GNET__SPIN_BUSY 256u
@@ -78,6 +79,41 @@ GNET_DEV int gnet__spin_until(gnet_t *net, uint64_t *turn, uint64_t deadline)
 GNET_DEV int gnet__spin(gnet_t *net, uint64_t *turn)
 {
 	return gnet__spin_until(net, turn, 0);
+}
+
+/* ---- long waits, as others see them: told.h ------------------------------------------------------------------------ */
+
+/* What only happens after a long wait, or for datagrams, is a function of its own on a GPU, so that it costs others nothing. */
+#ifdef __CUDACC__
+#define GNET__COLD static __device__ __noinline__ __attribute__((unused))
+#else
+#define GNET__COLD GNET_DEV
+#endif
+
+/* The wait is a long one now. */
+GNET__COLD void gnet__tell(gnet_t *net, uint32_t call, int fd, uint32_t n);
+/* A wait that was told of is over: rc is 0, or why it gave up. */
+GNET__COLD void gnet__tell_end(gnet_t *net, uint32_t call, int fd, uint32_t n, int rc);
+
+/* gnet__spin_until for a wait in `call` that others are to see once it is a long one. */
+GNET_DEV int gnet__seen_spin(gnet_t *net, uint32_t call, int fd, uint32_t n, uint64_t *turn,
+			     uint64_t deadline)
+{
+	int rc;
+
+	if (*turn + 1 == GNET__SPIN_LONG)
+		gnet__tell(net, call, fd, n);
+	rc = gnet__spin_until(net, turn, deadline);
+	if (rc && *turn >= GNET__SPIN_LONG)
+		gnet__tell_end(net, call, fd, n, rc);
+	return rc;
+}
+
+/* Its end, when it has what it waited for. */
+GNET_DEV void gnet__seen_end(gnet_t *net, uint64_t turn)
+{
+	if (turn >= GNET__SPIN_LONG)
+		gnet__tell_end(net, GNET_W_NONE, 0, 0, 0);
 }
 
 /*
@@ -200,13 +236,15 @@ GNET_DEV int gnet__call_take(gnet_t *net)
 				uint64_t bit = ~have & (have + 1);
 				uint64_t old = gnet_dev_or(&net->call_map[w], bit);
 
-				if (!(old & bit))
+				if (!(old & bit)) {
+					gnet__seen_end(net, turn);
 					return (int)(w * 64 + (uint32_t)__ffsll((long long)bit) -
 						     1);
+				}
 				have = old;
 			}
 		}
-		rc = gnet__spin(net, &turn);
+		rc = gnet__seen_spin(net, GNET_W_CALLS, 0, 0, &turn, 0);
 		if (rc)
 			return rc;
 	}
@@ -237,10 +275,11 @@ GNET_DEV int gnet__call_wait(gnet_t *net, uint32_t q, int call, uint32_t op, int
 		v = gnet_sys_load_acquire(&c->reply);
 		if ((v & 0xffff) == tag)
 			break;
-		rc = gnet__spin(net, &turn);
+		rc = gnet__seen_spin(net, GNET_W_COMMAND, fd, op, &turn, 0);
 		if (rc)
 			return rc;
 	}
+	gnet__seen_end(net, turn);
 	*value = (int64_t)v >> 16;
 	return 0;
 }
@@ -306,5 +345,7 @@ GNET_DEV int64_t gnet__call_name(gnet_t *net, uint32_t op, int fd, void *addr, u
 	gnet__call_free(net, call);
 	return value;
 }
+
+#include <gpunet/dev/impl/told.h>
 
 #endif

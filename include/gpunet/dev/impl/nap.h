@@ -28,9 +28,7 @@ GNET_DEV void gnet__hint(gnet_t *net, int fd)
 /* H1: asks for a hint. `wait`: GNET_WAIT_*. */
 GNET_DEV void gnet__ask_hint(gnet_t *net, int fd, int wait, uint64_t pos)
 {
-	uint64_t block = blockIdx.x + gridDim.x * (blockIdx.y + (uint64_t)gridDim.y * blockIdx.z);
-
-	gnet_sys_store(&net->bus[GNET_FD_SLOT(fd)].waits[wait], GNET_WAIT(block, pos));
+	gnet_sys_store(&net->bus[GNET_FD_SLOT(fd)].waits[wait], GNET_WAIT(gnet__block(), pos));
 }
 
 GNET_DEV void gnet__ask_no_hint(gnet_t *net, int fd, int wait)

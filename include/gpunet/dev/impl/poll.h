@@ -220,6 +220,8 @@ GNET_DEV int gnet__poll(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *
 			hints = gnet__poll_hints(sc, net, fds, n);
 			gnet__poll_ask(sc, net, fds, n, 1);
 			asked = 1;
+			if (turns == GNET__SPIN_LONG && sc.tid == 0)
+				gnet__tell(net, GNET_W_POLL, n ? fds[0].fd : -1, n);
 		}
 		if (sc.tid == 0)
 			s->again = gnet__poll_turn(net, s, until, &turn);
@@ -230,6 +232,8 @@ GNET_DEV int gnet__poll(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *
 	rc = ready ? (int)ready : s->fail;
 	if (turns >= GNET__SPIN_LONG)
 		gnet__poll_ask(sc, net, fds, n, 0);
+	if (turns >= GNET__SPIN_LONG && sc.tid == 0)
+		gnet__tell_end(net, GNET_W_POLL, n ? fds[0].fd : -1, n, rc < 0 ? rc : 0);
 	gnet__sync(sc);
 	return rc;
 }

@@ -36,8 +36,9 @@ struct gnet__wait {
 	int dontwait;
 	int dgram;      /* the call is for a socket of datagrams */
 	int some;       /* the call has moved bytes: an error is left for the next one */
-	int told;       /* a hint was asked for, and stat sees this wait */
+	int told;       /* a hint was asked for, or stat sees this wait in a table */
 	uint64_t hints; /* given before it was asked for */
+	uint64_t since; /* when it was found to be a long one; 0: not yet */
 };
 
 GNET_DEV void gnet__wait_begin(struct gnet__wait *w, uint64_t *limit, int flags)
@@ -49,6 +50,7 @@ GNET_DEV void gnet__wait_begin(struct gnet__wait *w, uint64_t *limit, int flags)
 	w->dgram = 0;
 	w->some = 0;
 	w->told = 0;
+	w->since = 0;
 }
 
 /* The call has moved some bytes and may wait for more. */
@@ -57,6 +59,7 @@ GNET_DEV void gnet__wait_on(struct gnet__wait *w)
 	w->turn = 0;
 	w->some = 1;
 	w->told = 0;
+	w->since = 0;
 }
 
 /* gnet__spin for a wait that the socket's limit ends: it counts from the call's first turn. */
@@ -109,6 +112,21 @@ GNET_DEV int64_t gnet__sock_error(gnet_t *net, int fd, struct gnet_sock *sk, int
 	return later;
 }
 
+/* gnet__limited_spin for a wait that others see in a table once it is a long one; w->told says that they do. */
+GNET_DEV int gnet__seen_limited(gnet_t *net, uint32_t call, int fd, struct gnet__wait *w)
+{
+	int rc;
+
+	if (!w->told && w->turn + 1 >= GNET__SPIN_LONG) {
+		w->told = 1;
+		gnet__tell(net, call, fd, 0);
+	}
+	rc = gnet__limited_spin(net, w);
+	if (rc && w->told)
+		gnet__tell_end(net, call, fd, 0, rc);
+	return rc;
+}
+
 /* The socket that kernels do not know as connected: 1: it is by now, 0: look again, or why it is not. */
 GNET_DEV int64_t gnet__arrived(gnet_t *net, int fd, struct gnet__wait *w)
 {
@@ -117,7 +135,7 @@ GNET_DEV int64_t gnet__arrived(gnet_t *net, int fd, struct gnet__wait *w)
 	if (flags & GNET_LINE_CONNECTED)
 		return 1;
 	if (flags & GNET_LINE_CONNECTING)
-		return w->dontwait ? -GNET__EAGAIN : gnet__limited_spin(net, w);
+		return w->dontwait ? -GNET__EAGAIN : gnet__seen_limited(net, GNET_W_CONNECT, fd, w);
 	if (flags & GNET_LINE_ERR)
 		return gnet__sock_error(net, fd, gnet__slot(net, fd), -GNET__ENOTCONN);
 	return -GNET__ENOTCONN;
@@ -157,6 +175,24 @@ GNET_DEV void gnet__give(uint64_t *side, uint64_t held)
 	gnet_dev_add_release(side, ((is - was) << GNET_L_AT_SHIFT) - held);
 }
 
+/* A wait for the turn of a side. */
+GNET_DEV int gnet__turn_spin(gnet_t *net, int fd, const uint64_t *side, struct gnet__wait *w)
+{
+	uint32_t call =
+		side == &net->socks[GNET_FD_SLOT(fd)].rx ? GNET_W_RECV_SIDE : GNET_W_SEND_SIDE;
+
+	return gnet__seen_limited(net, call, fd, w);
+}
+
+/* The end of such waits, if one has begun, before the call goes on or returns. */
+GNET_DEV void gnet__turn_over(gnet_t *net, struct gnet__wait *w)
+{
+	if (!w->told)
+		return;
+	w->told = 0;
+	gnet__tell_end(net, GNET_W_NONE, 0, 0, 0);
+}
+
 /*
  * Takes one side of a socket (&sk->rx or &sk->tx), waiting while another call holds it unless w->dontwait. `state`:
  * GNET_L_CONNECTED or GNET_L_LISTENING, which the side must have; a connect that has ended since is noted. 0 and w->word;
@@ -177,25 +213,27 @@ GNET_DEV int gnet__take(gnet_t *net, int fd, uint64_t *side, uint64_t state, int
 		if (!(old & GNET_L_DGRAM) && state == GNET_L_DGRAM && gnet__alive(old, fd))
 			return wrong; /* before a wait for whoever holds the side */
 		while (old & GNET_L_HELD && gnet__alive(old, fd)) {
-			int rc = w->dontwait ? -GNET__EAGAIN : gnet__limited_spin(net, w);
+			int rc = w->dontwait ? -GNET__EAGAIN : gnet__turn_spin(net, fd, side, w);
 
 			if (rc)
 				return rc;
 			old = gnet_dev_load(side);
 		}
-		if (!gnet__alive(old, fd))
-			return -GNET__EBADF;
-		if ((old & state) != state) {
+		if (gnet__alive(old, fd) && (old & state) != state) {
 			int64_t rc = state == GNET_L_CONNECTED ? gnet__arrived(net, fd, w) : wrong;
 
-			if (rc < 0)
-				return (int)rc;
 			if (!rc) {
 				old = gnet_dev_load(side);
 				continue;
 			}
+			gnet__turn_over(net, w);
+			if (rc < 0)
+				return (int)rc;
 			also = state;
 		}
+		gnet__turn_over(net, w);
+		if (!gnet__alive(old, fd))
+			return -GNET__EBADF;
 		free = old;
 		old = gnet_dev_cas_acquire(side, free, free | GNET_L_HELD | also);
 		if (old == free) {
@@ -240,6 +278,13 @@ GNET_DEV int gnet__nap(gnet_t *net, int fd, const uint64_t *side, const struct g
 }
 #endif
 
+/* Such a wait gives up. */
+GNET_DEV void gnet__told_end(gnet_t *net, int fd, int side, const struct gnet__wait *w, int rc)
+{
+	gnet__ask_no_hint(net, fd, side);
+	gnet__gave_up(net, side == GNET_WAIT_RX ? GNET_W_RECV : GNET_W_SEND, fd, 0, w->since, rc);
+}
+
 /*
  * gnet__side_spin for a wait at `pos` that may take long. `side`: GNET_WAIT_RX or _TX. When it has, it asks for a hint, and since the
  * news may have come just before, looks once more; on a GPU it naps then.
@@ -255,18 +300,19 @@ GNET_DEV int gnet__told_spin(gnet_t *net, int fd, struct gnet_sock *sk, int side
 		w->told = 0;
 		rc = gnet__nap(net, fd, word, w);
 		if (rc)
-			gnet__ask_no_hint(net, fd, side);
+			gnet__told_end(net, fd, side, w, rc);
 		return rc;
 	}
 #endif
 	if (!w->told && w->turn + 1 >= GNET__SPIN_LONG) {
 		w->told = 1;
+		w->since = w->since ? w->since : gnet_time_ns();
 		w->hints = gnet__hints(net, fd);
 		gnet__ask_hint(net, fd, side, pos);
 	}
 	rc = gnet__side_spin(net, word, w);
 	if (rc && w->told)
-		gnet__ask_no_hint(net, fd, side);
+		gnet__told_end(net, fd, side, w, rc);
 	return rc;
 }
 

@@ -89,11 +89,18 @@ GNET_DEV int64_t gnet__connect_wait(gnet_t *net, int fd, struct gnet_sock *sk, s
 		uint32_t flags = gnet__line_flags(net, fd);
 		int rc;
 
-		if (flags & GNET_LINE_CONNECTED)
-			return 0;
-		if (!(flags & GNET_LINE_CONNECTING)) /* -ECONNABORTED: another call was told why */
-			return gnet__sock_error(net, fd, sk, -GNET__ECONNABORTED);
-		rc = gnet__side_spin(net, &sk->tx, w);
+		if (!(flags & GNET_LINE_CONNECTING) || (flags & GNET_LINE_CONNECTED)) {
+			gnet__turn_over(net, w);
+			/* -ECONNABORTED: another call was told why */
+			return flags & GNET_LINE_CONNECTED
+				       ? 0
+				       : gnet__sock_error(net, fd, sk, -GNET__ECONNABORTED);
+		}
+		rc = gnet_dev_load(&sk->tx) & GNET_L_CLOSING
+			     ? -GNET__EBADF
+			     : gnet__seen_limited(net, GNET_W_CONNECT, fd, w);
+		if (rc == -GNET__EBADF)
+			gnet__turn_over(net, w);
 		if (rc)
 			return rc;
 	}
@@ -251,10 +258,11 @@ GNET_DEV int64_t gnet__close_linger(gnet_t *net, int fd)
 	int rc;
 
 	while (!(gnet__line_flags(net, fd) & GNET_LINE_GONE)) {
-		rc = gnet__spin(net, &turn);
+		rc = gnet__seen_spin(net, GNET_W_CLOSE, fd, 0, &turn, 0);
 		if (rc)
 			return rc;
 	}
+	gnet__seen_end(net, turn);
 	return gnet__call(net, gnet__queue(net, fd), GNET_OP_CLOSE, fd, 0, 0);
 }
 
@@ -280,27 +288,31 @@ GNET_DEV int64_t gnet__close_finish(gnet_t *net, int fd, struct gnet_sock *sk)
 }
 
 /* Waits for the calls. 0: nobody is left; 1: borrowers are, and the last of them ends it (B5); or why the wait ended. */
-GNET_DEV int gnet__close_wait(gnet_t *net, struct gnet_sock *sk)
+GNET_DEV int gnet__close_wait(gnet_t *net, int fd, struct gnet_sock *sk)
 {
 	uint64_t turn = 0;
+	int rc = -1;
 
-	for (;;) {
-		int rc;
-
+	while (rc < 0) {
 		if (!gnet__in_use(sk)) {
 			/* Loaded after the sides: a call that turned into a borrow is counted here. */
 			uint64_t w = gnet_dev_load_acquire(&sk->life);
 			int alone = (w & GNET_L_USERS) == 1;
 
 			if (alone && !(w & GNET_L_LENT_MASK))
-				return 0;
-			if (alone && gnet_dev_cas(&sk->life, w, w | GNET_L_ORPHAN) == w)
-				return 1;
+				rc = 0;
+			else if (alone && gnet_dev_cas(&sk->life, w, w | GNET_L_ORPHAN) == w)
+				rc = 1;
 		}
-		rc = gnet__spin(net, &turn);
-		if (rc)
-			return rc;
+		if (rc < 0) {
+			int why = gnet__seen_spin(net, GNET_W_CLOSE, fd, 0, &turn, 0);
+
+			if (why)
+				return why;
+		}
 	}
+	gnet__seen_end(net, turn);
+	return rc;
 }
 
 GNET_DEV int64_t gnet__close(gnet_t *net, int fd)
@@ -318,7 +330,7 @@ GNET_DEV int64_t gnet__close(gnet_t *net, int fd)
 	gnet_dev_or(&sk->rx, GNET_L_CLOSING);
 	gnet_dev_or(&sk->tx, GNET_L_CLOSING);
 	gnet__hint(net, fd); /* a gpoll may have it among others */
-	rc = gnet__close_wait(net, sk);
+	rc = gnet__close_wait(net, fd, sk);
 	if (rc == 1) {
 		/* The peer gets the end now. Nothing is there any more if the borrowers were faster. */
 		gnet__call(net, q, GNET_OP_SHUTDOWN, fd, GNET_SHUT_RDWR, 0);

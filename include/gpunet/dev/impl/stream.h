@@ -84,12 +84,6 @@ struct gnet__scope {
 };
 
 /* gsend and grecv of a socket of datagrams, in dgram.h. */
-#ifdef __CUDACC__
-#define GNET__COLD static __device__ __noinline__ __attribute__((unused))
-#else
-#define GNET__COLD GNET_DEV
-#endif
-
 GNET__COLD int64_t gnet__send_one(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
 				  int fd, const void *buf, uint64_t len, int flags);
 GNET__COLD int64_t gnet__recv_one(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,

@@ -5,12 +5,12 @@
  */
 #include "sim.h"
 
-#define ATOMIC_RMW(bits, name, builtin)                                                           \
+#define ATOMIC_RMW(bits, name, builtin, point)                                                    \
 	uint##bits##_t __tsan_atomic##bits##_##name(uint##bits##_t *p, uint##bits##_t v, int mo); \
 	uint##bits##_t __tsan_atomic##bits##_##name(uint##bits##_t *p, uint##bits##_t v, int mo)  \
 	{                                                                                         \
 		(void)mo;                                                                         \
-		sim_point();                                                                      \
+		point();                                                                          \
 		return builtin(p, v, __ATOMIC_SEQ_CST);                                           \
 	}
 
@@ -42,12 +42,12 @@
 		sim_point();                                                           \
 		__atomic_store_n(p, v, __ATOMIC_SEQ_CST);                              \
 	}                                                                              \
-	ATOMIC_RMW(bits, exchange, __atomic_exchange_n)                                \
-	ATOMIC_RMW(bits, fetch_add, __atomic_fetch_add)                                \
-	ATOMIC_RMW(bits, fetch_sub, __atomic_fetch_sub)                                \
-	ATOMIC_RMW(bits, fetch_and, __atomic_fetch_and)                                \
-	ATOMIC_RMW(bits, fetch_or, __atomic_fetch_or)                                  \
-	ATOMIC_RMW(bits, fetch_xor, __atomic_fetch_xor)                                \
+	ATOMIC_RMW(bits, exchange, __atomic_exchange_n, sim_stall)                     \
+	ATOMIC_RMW(bits, fetch_add, __atomic_fetch_add, sim_point)                     \
+	ATOMIC_RMW(bits, fetch_sub, __atomic_fetch_sub, sim_point)                     \
+	ATOMIC_RMW(bits, fetch_and, __atomic_fetch_and, sim_point)                     \
+	ATOMIC_RMW(bits, fetch_or, __atomic_fetch_or, sim_point)                       \
+	ATOMIC_RMW(bits, fetch_xor, __atomic_fetch_xor, sim_point)                     \
 	ATOMIC_CAS(bits, strong)                                                       \
 	ATOMIC_CAS(bits, weak)
 

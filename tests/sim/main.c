@@ -105,8 +105,8 @@ static uint64_t run_seed(const struct sim_options *o)
 	cpu_hooks.protect = no_protection; /* system calls that are of no use here */
 	w = sim_alloc(sizeof(*w));
 	world_make(w);
-	w->misuse = sim_chance(400) ? sim_alloc(misuse_size()) : NULL;
-	w->dgrams = sim_chance(300) ? sim_alloc(dgram_size()) : NULL;
+	w->misuse = !w->narrow && sim_chance(400) ? sim_alloc(misuse_size()) : NULL;
+	w->dgrams = !w->narrow && sim_chance(300) ? sim_alloc(dgram_size()) : NULL;
 	w->n_dgrams = w->dgrams ? dgram_make(w, w->dgrams) : 0;
 	world_host_begin(w);
 	g = any_net(w);

@@ -32,6 +32,7 @@ struct thread {
 	uint64_t deadline;
 	bool woken;
 	unsigned weight;
+	unsigned stall; /* choices for which it is not among those that can go on, if others are */
 	int err; /* its errno */
 	char *tls;
 	void *asan_stack;
@@ -262,6 +263,32 @@ static void new_countdown(void)
 	sim.countdown = 1 + (int)below(&sim.choice, 2 * sim.quantum);
 }
 
+static uint32_t weight(const struct thread *t)
+{
+	return t->state == RUNS && !t->stall ? t->weight : 0;
+}
+
+/* What all threads weigh that can run; at worst the stalled ones. */
+static uint32_t weigh(void)
+{
+	uint32_t sum = 0, stalled = 0;
+	unsigned i;
+
+	for (i = 0; i < sim.n; i++) {
+		sum += weight(&sim.t[i]);
+		stalled += sim.t[i].stall != 0;
+	}
+	for (i = 0; i < sim.n && stalled; i++) {
+		struct thread *t = &sim.t[i];
+
+		if (!t->stall)
+			continue;
+		t->stall = sum ? t->stall - 1 : 0;
+		sum += sum ? 0 : weight(t);
+	}
+	return sum;
+}
+
 /* The next thread that can run; the clock moves if none can. */
 static unsigned pick(void)
 {
@@ -275,9 +302,7 @@ static unsigned pick(void)
 	for (;;) {
 		if (sim.now >= sim.next_due)
 			fire();
-		sum = 0;
-		for (i = 0; i < sim.n; i++)
-			sum += sim.t[i].state == RUNS ? sim.t[i].weight : 0;
+		sum = weigh();
 		if (sum)
 			break;
 		if (sim.next_due == SIM_NEVER)
@@ -288,7 +313,7 @@ static unsigned pick(void)
 	}
 	at = below(&sim.choice, sum);
 	for (i = 0;; i++) {
-		uint32_t w = sim.t[i].state == RUNS ? sim.t[i].weight : 0;
+		uint32_t w = weight(&sim.t[i]);
 
 		if (at < w)
 			return i;
@@ -315,6 +340,15 @@ void sim_point(void)
 	if (sim.steps > sim.o.max_steps)
 		give_up(SIM_ENDLESS, "the run goes nowhere: its steps are used up");
 	reschedule(false);
+}
+
+void sim_stall(void)
+{
+	if (!sim_on || below(&sim.choice, 4))
+		return;
+	sim.t[sim.self].stall = 1 + below(&sim.choice, 30);
+	sim.countdown = 1;
+	sim_point();
 }
 
 void sim_yield(void)

@@ -46,6 +46,8 @@ unsigned sim_spawn(const char *name, void *(*fn)(void *), void *arg);
 void sim_join(unsigned thread);
 /* Another thread may go on here. */
 void sim_point(void);
+/* The same, and at times for long: where a thread is about to say something that others look at. */
+void sim_stall(void);
 /* Another thread does go on if one can. */
 void sim_yield(void);
 /* Waits until sim_wake(word, ...) or `deadline`: true if it was woken. `what`: for reports. */

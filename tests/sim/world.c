@@ -504,9 +504,15 @@ static void make_conn(struct world *w, unsigned id)
 		c->flow[i].id = 2 * id + i;
 		c->flow[i].total = total() + (i ? 0 : HELLO);
 	}
+	if (w->narrow)
+		host = sim_below(2);
 	c->end[0].host = host == 0;
 	c->end[1].host = host == 1;
 	c->chaos = w->abort_after ? ALL_ABORTED : sim_chance(300) ? sim_below(ALL_ABORTED) : CALM;
+	if (w->narrow) {
+		c->chaos = CALM;
+		c->flow[host].total += 17000 + sim_below(30000);
+	}
 	for (i = 0; i < 2; i++) {
 		c->end[i].nonblock = sim_chance(200);
 		c->end[i].left = c->chaos == CALM && sim_chance(50);
@@ -528,12 +534,13 @@ void world_make(struct world *w)
 	w->domain = sim_below(3) ? AF_INET : AF_UNIX;
 	w->n_blocks = sim_between(2, MOST_BLOCKS);
 	w->n_threads = threads[sim_below(8)];
-	w->n_conns = sim_between(1, MOST_CONNS);
+	w->narrow = sim_chance(150);
+	w->n_conns = w->narrow ? 1 : sim_between(1, MOST_CONNS);
 	w->acceptors = w->n_blocks > 2 ? sim_between(1, 2) : 1;
 	for (i = 0; i < w->acceptors; i++)
 		w->block[i].accepts = true;
 	w->backlog = (int)sim_below(5);
-	if (sim_chance(100))
+	if (!w->narrow && sim_chance(100))
 		w->abort_after = 1 + sim_random() % (1000u << sim_below(13));
 	w->dies = sim_chance(300);
 	address(w, 0);

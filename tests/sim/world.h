@@ -120,6 +120,7 @@ struct world {
 	bool aborted;         /* the host has ended, or is about to end, all waits */
 	struct conn conn[MOST_CONNS];
 	unsigned n_conns;
+	bool narrow; /* one connection, from the host, with more bytes than a ring holds: little else wakes anybody */
 	struct block block[MOST_BLOCKS];
 	unsigned n_blocks, n_threads;
 	void *misuse; /* of a block more, or NULL */

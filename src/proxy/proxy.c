@@ -234,18 +234,22 @@ void proxy_touched(struct proxy_thread *t, const void *word)
 		t->n_touched++;
 }
 
-bool proxy_hint(struct proxy_thread *t, uint32_t slot)
+bool proxy_may_hint(struct proxy_thread *t)
 {
-	struct gnet_news *r = &t->p->params.news[t->index];
-	uint64_t p = t->hints, head = __atomic_load_n(&r->head, __ATOMIC_RELAXED);
+	const struct gnet_news *r = &t->p->params.news[t->index];
 
 	/* A head beyond the tail is none of ours: a kernel's memory is not trusted to be sane. */
-	if (t->p->kicks || p - head >= GNET_NEWS_RING)
-		return false;
+	return !t->p->kicks &&
+	       t->hints - __atomic_load_n(&r->head, __ATOMIC_RELAXED) < GNET_NEWS_RING;
+}
+
+void proxy_hint(struct proxy_thread *t, uint32_t slot)
+{
+	struct gnet_news *r = &t->p->params.news[t->index];
+	uint64_t p = t->hints++;
+
 	__atomic_store_n(&r->cell[p % GNET_NEWS_RING], (uint64_t)slot << 8 | GNET_NEWS_TAG(p),
-			 __ATOMIC_RELAXED);
-	t->hints = p + 1;
-	return true;
+			 __ATOMIC_RELEASE);
 }
 
 uint8_t *proxy_arg(struct proxy_thread *t, unsigned call)

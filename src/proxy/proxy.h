@@ -122,8 +122,9 @@ uint8_t *proxy_arg(struct proxy_thread *t, unsigned call);
 /* `word`, which kernels may wait for, was stored in this step: the device is told at the step's end. */
 void proxy_touched(struct proxy_thread *t, const void *word);
 
-/* H2: hints at the socket in `slot`. False: not now, or kernels are woken by other means. From t's thread. */
-bool proxy_hint(struct proxy_thread *t, uint32_t slot);
+/* H2: hints at the socket in `slot`; not when the ring is full, or kernels are woken by other means. From t's thread. */
+bool proxy_may_hint(struct proxy_thread *t);
+void proxy_hint(struct proxy_thread *t, uint32_t slot);
 
 /* The next few passes need not ask the kernel for events: the caller looks at its busy descriptors itself. */
 void proxy_defer_events(struct proxy_thread *t);

@@ -25,9 +25,11 @@ void stream_tell(struct stream *s, unsigned side, const uint64_t *word)
 
 	proxy_touched(s->set->t, word);
 	if ((__atomic_load_n(mine, __ATOMIC_RELAXED) | __atomic_load_n(poll, __ATOMIC_RELAXED)) &&
-	    proxy_hint(s->set->t, s->slot)) {
+	    proxy_may_hint(s->set->t)) {
+		/* Before the hint: who follows it asks anew. */
 		__atomic_store_n(mine, 0, __ATOMIC_RELAXED);
 		__atomic_store_n(poll, 0, __ATOMIC_RELAXED);
+		proxy_hint(s->set->t, s->slot);
 	}
 }
 

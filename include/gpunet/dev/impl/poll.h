@@ -182,6 +182,8 @@ GNET_DEV void gnet__poll_nap(struct gnet__scope sc, struct gnet__scratch *s, gne
 		over = now >= until || gnet__poll_hints(sc, net, fds, n) != hints;
 		if (now >= belt) {
 			over = 1;
+			for (q = sc.tid; q < net->n_queues; q += sc.n)
+				gnet__news_head(net, q);
 			if (sc.tid == 0)
 				s->fail = -(int)gnet_sys_load(&net->ctl->stop);
 		}

@@ -271,8 +271,10 @@ GNET_DEV int gnet__nap(gnet_t *net, int fd, const uint64_t *side, const struct g
 			return 0;
 		if (w->until && now >= w->until)
 			return -GNET__ETIMEDOUT;
-		if (now - start >= GNET__BELT_NS)
+		if (now - start >= GNET__BELT_NS) {
+			gnet__news_head(net, gnet__queue(net, fd));
 			return -(int)gnet_sys_load(&net->ctl->stop);
+		}
 		__nanosleep(GNET__NAP_NS);
 	}
 }

@@ -154,18 +154,23 @@ int rnic_tx_flatten(const struct rnic_tx *tx, const struct wire_ip *ip, uint16_t
 {
 	struct wire_udp udp = { .sport = tx->sport, .dport = dport };
 	size_t pad = wire_pad(tx->payload_len), n = tx->hdr_len;
+	size_t len = n + tx->payload_len + pad + WIRE_ICRC_LEN;
+	uint32_t crc;
 	unsigned i;
 
-	if (cap < tx->hdr_len + tx->payload_len + pad + WIRE_ICRC_LEN)
+	if (cap < len)
 		return -ENOBUFS;
-	memcpy(buf, tx->hdr, tx->hdr_len);
+	memcpy(buf, tx->hdr, n);
+	crc = wire_icrc_bth(wire_icrc_begin(ip, &udp, len), buf);
+	crc = wire_crc32(crc, buf + WIRE_BTH_LEN, n - WIRE_BTH_LEN);
 	for (i = 0; i < tx->nseg; i++) {
-		memcpy(buf + n, tx->seg[i].iov_base, tx->seg[i].iov_len);
+		crc = wire_crc32_copy(crc, buf + n, tx->seg[i].iov_base, tx->seg[i].iov_len);
 		n += tx->seg[i].iov_len;
 	}
 	memset(buf + n, 0, pad);
+	crc = wire_crc32(crc, buf + n, pad);
 	n += pad;
-	wire_put_le32(buf + n, wire_icrc(ip, &udp, buf, n));
+	wire_put_le32(buf + n, wire_icrc_end(crc));
 	return (int)(n + WIRE_ICRC_LEN);
 }
 

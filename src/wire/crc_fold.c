@@ -8,6 +8,7 @@
  *	K3, K4	x^(128+32), x^(128-32)		over one lane
  *	K5	x^64				128 bits to 64
  *	POLY, MU				64 bits to 32 (Barrett)
+ *	K6, K7	x^(16*128+32), x^(16*128-32)	over sixteen lanes: four registers of four
  */
 #include "wire/icrc.h"
 
@@ -20,6 +21,8 @@
 #define K3 0x1751997d0
 #define K4 0x0ccaa009e
 #define K5 0x163cd6124
+#define K6 0x11542778a
+#define K7 0x1322d1430
 #define POLY 0x1db710641
 #define MU 0x1f7011641
 
@@ -55,39 +58,140 @@ FOLDS static uint32_t reduce(__m128i x)
 	return (uint32_t)_mm_extract_epi32(_mm_xor_si128(x, t), 1);
 }
 
-FOLDS static size_t fold_all(uint32_t *crc, const uint8_t *p, size_t len)
+/* Takes 16 bytes in and, when `dst` is not NULL, puts them there: what is stored is what was summed. */
+FOLDS static inline __m128i take(uint8_t *dst, const uint8_t *src, size_t at)
 {
-	const __m128i k12 = _mm_set_epi64x(K2, K1), k34 = _mm_set_epi64x(K4, K3);
-	__m128i a = _mm_xor_si128(load(p), _mm_cvtsi32_si128((int)*crc));
-	__m128i b = load(p + 16), c = load(p + 32), d = load(p + 48);
-	const uint8_t *start = p;
+	__m128i v = load(src + at);
 
-	for (p += 64, len -= 64; len >= 64; p += 64, len -= 64) {
-		a = fold(a, k12, load(p));
-		b = fold(b, k12, load(p + 16));
-		c = fold(c, k12, load(p + 32));
-		d = fold(d, k12, load(p + 48));
-	}
-	a = fold(fold(fold(a, k34, b), k34, c), k34, d);
-	for (; len >= 16; p += 16, len -= 16)
-		a = fold(a, k34, load(p));
-	*crc = reduce(a);
-	return (size_t)(p - start);
+	if (dst)
+		_mm_storeu_si128((__m128i *)(void *)(dst + at), v);
+	return v;
 }
 
-size_t wire_crc32_fold(uint32_t *crc, const uint8_t *p, size_t len)
+/* `len` is at least 64. */
+FOLDS static inline size_t fold_narrow(uint32_t *crc, uint8_t *dst, const uint8_t *src, size_t len)
 {
-	if (len < 64 || !__builtin_cpu_supports("pclmul") || !__builtin_cpu_supports("sse4.1"))
-		return 0;
-	return fold_all(crc, p, len);
+	const __m128i k12 = _mm_set_epi64x(K2, K1), k34 = _mm_set_epi64x(K4, K3);
+	__m128i a = _mm_xor_si128(take(dst, src, 0), _mm_cvtsi32_si128((int)*crc));
+	__m128i b = take(dst, src, 16), c = take(dst, src, 32), d = take(dst, src, 48);
+	size_t at;
+
+	for (at = 64; len - at >= 64; at += 64) {
+		a = fold(a, k12, take(dst, src, at));
+		b = fold(b, k12, take(dst, src, at + 16));
+		c = fold(c, k12, take(dst, src, at + 32));
+		d = fold(d, k12, take(dst, src, at + 48));
+	}
+	a = fold(fold(fold(a, k34, b), k34, c), k34, d);
+	for (; len - at >= 16; at += 16)
+		a = fold(a, k34, take(dst, src, at));
+	*crc = reduce(a);
+	return at;
+}
+
+FOLDS static size_t sum_narrow(uint32_t *crc, const uint8_t *src, size_t len)
+{
+	return fold_narrow(crc, NULL, src, len);
+}
+
+FOLDS static size_t copy_narrow(uint32_t *crc, uint8_t *dst, const uint8_t *src, size_t len)
+{
+	return fold_narrow(crc, dst, src, len);
+}
+
+/* --- four lanes in a register --------------------------------------------------------------------- */
+
+#define FOLDS_WIDE __attribute__((target("vpclmulqdq,avx512f,pclmul,sse4.1")))
+
+FOLDS_WIDE static inline __m512i fold_wide4(__m512i acc, __m512i k, __m512i next)
+{
+	__m512i lo = _mm512_clmulepi64_epi128(acc, k, 0x00);
+	__m512i hi = _mm512_clmulepi64_epi128(acc, k, 0x11);
+
+	return _mm512_xor_si512(_mm512_xor_si512(lo, hi), next);
+}
+
+FOLDS_WIDE static inline __m512i take_wide(uint8_t *dst, const uint8_t *src, size_t at)
+{
+	__m512i v = _mm512_loadu_si512(src + at);
+
+	if (dst)
+		_mm512_storeu_si512(dst + at, v);
+	return v;
+}
+
+FOLDS_WIDE static inline __m128i join(__m512i x)
+{
+	const __m128i k34 = _mm_set_epi64x(K4, K3);
+
+	return fold(fold(fold(_mm512_castsi512_si128(x), k34, _mm512_extracti32x4_epi32(x, 1)), k34,
+			 _mm512_extracti32x4_epi32(x, 2)),
+		    k34, _mm512_extracti32x4_epi32(x, 3));
+}
+
+/* `len` is at least 256. */
+FOLDS_WIDE static inline size_t fold_wide(uint32_t *crc, uint8_t *dst, const uint8_t *src,
+					  size_t len)
+{
+	const __m512i near = _mm512_broadcast_i32x4(_mm_set_epi64x(K2, K1));
+	const __m512i far = _mm512_broadcast_i32x4(_mm_set_epi64x(K7, K6));
+	const __m128i k34 = _mm_set_epi64x(K4, K3);
+	__m512i a = _mm512_xor_si512(take_wide(dst, src, 0),
+				     _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)*crc)));
+	__m512i b = take_wide(dst, src, 64), c = take_wide(dst, src, 128),
+		d = take_wide(dst, src, 192);
+	__m128i x;
+	size_t at;
+
+	for (at = 256; len - at >= 256; at += 256) {
+		a = fold_wide4(a, far, take_wide(dst, src, at));
+		b = fold_wide4(b, far, take_wide(dst, src, at + 64));
+		c = fold_wide4(c, far, take_wide(dst, src, at + 128));
+		d = fold_wide4(d, far, take_wide(dst, src, at + 192));
+	}
+	a = fold_wide4(fold_wide4(fold_wide4(a, near, b), near, c), near, d);
+	for (; len - at >= 64; at += 64)
+		a = fold_wide4(a, near, take_wide(dst, src, at));
+	x = join(a);
+	for (; len - at >= 16; at += 16)
+		x = fold(x, k34, take(dst, src, at));
+	*crc = reduce(x);
+	return at;
+}
+
+FOLDS_WIDE static size_t sum_wide(uint32_t *crc, const uint8_t *src, size_t len)
+{
+	return fold_wide(crc, NULL, src, len);
+}
+
+FOLDS_WIDE static size_t copy_wide(uint32_t *crc, uint8_t *dst, const uint8_t *src, size_t len)
+{
+	return fold_wide(crc, dst, src, len);
+}
+
+static bool can(bool wide)
+{
+	if (wide)
+		return __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512f");
+	return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+}
+
+size_t wire_crc32_fold(uint32_t *crc, uint8_t *dst, const uint8_t *src, size_t len)
+{
+	if (len >= 256 && can(true))
+		return dst ? copy_wide(crc, dst, src, len) : sum_wide(crc, src, len);
+	if (len >= 64 && can(false))
+		return dst ? copy_narrow(crc, dst, src, len) : sum_narrow(crc, src, len);
+	return 0;
 }
 
 #else
 
-size_t wire_crc32_fold(uint32_t *crc, const uint8_t *p, size_t len)
+size_t wire_crc32_fold(uint32_t *crc, uint8_t *dst, const uint8_t *src, size_t len)
 {
 	(void)crc;
-	(void)p;
+	(void)dst;
+	(void)src;
 	(void)len;
 	return 0;
 }

@@ -49,9 +49,18 @@ static const uint32_t table[8][256] = {
 
 uint32_t wire_crc32(uint32_t crc, const void *data, size_t len)
 {
-	size_t n = wire_crc32_fold(&crc, data, len);
+	size_t n = wire_crc32_fold(&crc, NULL, data, len);
 
 	return wire_crc32_table(crc, (const uint8_t *)data + n, len - n);
+}
+
+uint32_t wire_crc32_copy(uint32_t crc, uint8_t *dst, const uint8_t *src, size_t len)
+{
+	size_t n = wire_crc32_fold(&crc, dst, src, len);
+
+	memcpy(dst + n, src + n, len - n);
+	/* Of the copy: the source may change under our hands. */
+	return wire_crc32_table(crc, dst + n, len - n);
 }
 
 uint32_t wire_crc32_table(uint32_t crc, const void *data, size_t len)

@@ -22,11 +22,14 @@ enum { WIRE_ICRC_LEN = 4 };
 /** Continues a CRC-32 register (no start or final complement) over `len` bytes. */
 uint32_t wire_crc32(uint32_t crc, const void *data, size_t len);
 
+/** The same, and copies the bytes; what is summed is what was copied, even if `src` changes meanwhile. */
+uint32_t wire_crc32_copy(uint32_t crc, uint8_t *dst, const uint8_t *src, size_t len);
+
 /**
- * The fast part of wire_crc32(): continues over as many of the first bytes as it can and returns how many, which is 0
- * where the processor lacks the instructions or `len` is short.
+ * The fast part of both (dst NULL: it only sums): continues over as many of the first bytes as it can and returns how many,
+ * which is 0 where the processor lacks the instructions or `len` is short.
  */
-size_t wire_crc32_fold(uint32_t *crc, const uint8_t *p, size_t len);
+size_t wire_crc32_fold(uint32_t *crc, uint8_t *dst, const uint8_t *src, size_t len);
 
 /** The same by tables alone; for its test. */
 uint32_t wire_crc32_table(uint32_t crc, const void *data, size_t len);

@@ -3,7 +3,11 @@
  * The UDP wire, over the loopback interface: two devices, on 127.0.0.2 and 127.0.0.3 (or one that talks to itself on ::1),
  * driven by one thread and the real clock. Also a measurement between two processes, not run by the suite:
  *
- *	unit_rnic_udp bench
+ *	unit_rnic_udp bench [ROUNDS]
+ *
+ * and what the two ends cost together, which other work on the machine changes little:
+ *
+ *	unit_rnic_udp costs [write|read|batch|alone]
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -497,7 +502,7 @@ static double bench_run(struct end *e, struct rnic_qp *qp, const struct hello *h
 	return (double)(sys.now_ns() - start) * 1e-9;
 }
 
-static void bench_client(int in, int out)
+static void bench_client(int in, int out, unsigned rounds)
 {
 	struct hello mine, theirs;
 	struct rnic_qp *qp;
@@ -513,7 +518,7 @@ static void bench_client(int in, int out)
 	connect_qp(&e, qp, addr_b, theirs.qpn);
 	assert_int_equal(write(out, &mine, sizeof(mine)), sizeof(mine));
 	assert_int_equal(read(in, &c, 1), 1);
-	for (round = 0; round < 3; round++) {
+	for (round = 0; round < rounds; round++) {
 		t = bench_run(&e, qp, &theirs, RNIC_WR_WRITE, 65536, 10000, 32);
 		printf("WRITE 64 KiB: %.2f GB/s\n", 10000 * 65536.0 / t * 1e-9);
 		t = bench_run(&e, qp, &theirs, RNIC_WR_READ, 65536, 5000, 32);
@@ -530,7 +535,7 @@ static void bench_client(int in, int out)
 	end_close(&e);
 }
 
-static int bench(void)
+static int bench(unsigned rounds)
 {
 	int down[2], up[2], status = 1;
 	pid_t pid;
@@ -543,10 +548,88 @@ static int bench(void)
 		bench_server(down[0], up[1]);
 		_exit(0);
 	}
-	bench_client(up[0], down[1]);
+	bench_client(up[0], down[1], rounds);
 	close(down[1]);
 	waitpid(pid, &status, 0);
 	return status;
+}
+
+/*
+ * What the ends cost, driven by one thread: its CPU time, so that it does not matter what else the machine does. Over the
+ * loopback interface the kernel's part of receiving is the sender's up to the socket.
+ */
+struct cost {
+	double sender, receiver; /* nanoseconds */
+};
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static struct cost cost(struct end *a, struct end *b, struct rnic_qp *qp, enum rnic_wr_opcode op,
+			uint32_t len, unsigned count, unsigned depth)
+{
+	unsigned posted = 0, done = 0, n;
+	uint64_t t0 = cpu_ns(), t1, sender = 0, receiver = 0;
+	struct rnic_wc wc[16];
+
+	while (done < count) {
+		while (posted < count && posted - done < depth &&
+		       post(a, qp, b, op, 0, len, 1 << 20, posted) == 0)
+			posted++;
+		drive(a);
+		while ((n = rnic_cq_poll(a->cq, wc, 16)) != 0) {
+			assert_int_equal(wc[0].status, RNIC_WC_SUCCESS);
+			done += n;
+		}
+		t1 = cpu_ns();
+		sender += t1 - t0;
+		drive(b);
+		t0 = cpu_ns();
+		receiver += t0 - t1;
+	}
+	return (struct cost){ (double)sender / count, (double)receiver / count };
+}
+
+static int costs(const char *only)
+{
+	static const struct {
+		const char *name;
+		enum rnic_wr_opcode op;
+		uint32_t len;
+		unsigned count, depth;
+	} rows[] = { { "write", RNIC_WR_WRITE, 65536, 20000, 32 },
+		     { "read", RNIC_WR_READ, 65536, 10000, 32 },
+		     { "batch", RNIC_WR_WRITE, 64, 1000000, 200 },
+		     { "alone", RNIC_WR_WRITE, 64, 50000, 1 } };
+	struct rnic_qp *qa, *qb;
+	struct end a, b;
+	size_t i;
+
+	assert_int_equal(end_open(&a, addr_a, NULL), 0);
+	assert_int_equal(end_open(&b, addr_b, NULL), 0);
+	qa = make_qp(&a);
+	qb = make_qp(&b);
+	connect_qp(&a, qa, addr_b, rnic_qp_num(qb));
+	connect_qp(&b, qb, addr_a, rnic_qp_num(qa));
+	for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct cost c;
+
+		if (only && strcmp(only, rows[i].name) != 0)
+			continue;
+		c = cost(&a, &b, qa, rows[i].op, rows[i].len, rows[i].count, rows[i].depth);
+		printf("%s, %u bytes: asking end %.0f ns, other end %.0f ns\n", rows[i].name,
+		       rows[i].len, c.sender, c.receiver);
+	}
+	rnic_qp_destroy(qa);
+	rnic_qp_destroy(qb);
+	end_close(&a);
+	end_close(&b);
+	return 0;
 }
 
 int main(int argc, char **argv)
@@ -562,6 +645,8 @@ int main(int argc, char **argv)
 	};
 
 	if (argc > 1 && strcmp(argv[1], "bench") == 0)
-		return bench();
+		return bench(argc > 2 ? (unsigned)atoi(argv[2]) : 3);
+	if (argc > 1 && strcmp(argv[1], "costs") == 0)
+		return costs(argv[2]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

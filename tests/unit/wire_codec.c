@@ -66,7 +66,7 @@ static void crc_is_the_same_however_it_is_cut(void **state)
 
 static void crc_by_folding_is_the_same_as_by_tables(void **state)
 {
-	static uint8_t buf[5000];
+	static uint8_t buf[5000], copy[5002];
 	uint64_t s = 11;
 	size_t len, off;
 
@@ -78,6 +78,12 @@ static void crc_by_folding_is_the_same_as_by_tables(void **state)
 
 			assert_int_equal(wire_crc32(crc, buf + off, len),
 					 wire_crc32_table(crc, buf + off, len));
+			assert_int_equal(wire_crc32_copy(crc, copy + 1, buf + off, len),
+					 wire_crc32_table(crc, buf + off, len));
+			assert_memory_equal(copy + 1, buf + off, len);
+			assert_int_equal(copy[0], 0);
+			assert_int_equal(copy[len + 1], 0);
+			memset(copy, 0, len + 1);
 		}
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "rnic/pcap.h"
 #include "wire/bytes.h"
 #include "wire/icrc.h"
 
@@ -248,6 +249,7 @@ uint64_t rnic_step(struct rnic *r, uint64_t now, unsigned budget)
 	flowing = run_ready(r, now, budget);
 	if (ops && ops->flush && ops->flush(r->wire, now))
 		flowing = false;
+	rnic_pcap_flush(r->wire->pcap);
 	next = next_wake(r);
 	if (rnic_dma_busy(r) && next > now + COPIES_NS)
 		next = now + COPIES_NS;

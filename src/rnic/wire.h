@@ -45,6 +45,8 @@ struct rnic_wire_ops {
 
 struct rnic_wire {
 	const struct rnic_wire_ops *ops;
+	struct rnic_pcap
+		*pcap; /**< what it sends and receives goes there, too (rnic/pcap.h); or NULL */
 };
 
 /** Gives a device a packet that came for one of its addresses. Anything may be in it. */

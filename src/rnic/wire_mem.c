@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rnic/pcap.h"
 #include "wire/bytes.h"
 #include "wire/icrc.h"
 #include "wire/roce.h"
@@ -265,6 +266,7 @@ static int mem_send(struct rnic_wire *w, const struct rnic_tx *tx, uint64_t now)
 		return len;
 	}
 	p->p.len = (size_t)len;
+	rnic_pcap_packet(w->pcap, &p->p.ip, p->p.sport, WIRE_ROCE_PORT, p->buf, p->p.len, now);
 	now = leaves(&n->cfg.faults, port, p->p.len, now);
 	now = now ? switched(n, p, now) : 0;
 	if (!now) {
@@ -326,6 +328,8 @@ static void deliver(struct rnic_mem_net *n, struct packet *p, uint64_t now)
 	for (i = 0; i < n->nports; i++)
 		if (n->port[i].r && memcmp(n->port[i].gid, rx.ip.dst, 16) == 0) {
 			n->stats.delivered++;
+			rnic_pcap_packet(n->port[i].wire.pcap, &rx.ip, p->p.sport, WIRE_ROCE_PORT,
+					 rx.data, rx.len, now);
 			rnic_receive(n->port[i].r, &rx, now);
 			return;
 		}

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "rnic/pcap.h"
 #include "wire/bytes.h"
 #include "wire/icrc.h"
 #include "wire/roce.h"
@@ -28,8 +29,9 @@ enum {
 	BATCH_BYTES = 61440, /* leaves room for IP and UDP headers below 64 KiB */
 	BATCH_PACKETS = 64,  /* the kernel's limit of segments */
 	RX_BYTES = 65536,
-	PEERS = 1024,     /* whose rule of IDs is remembered */
-	TRUST_AFTER = 16, /* matches in a row */
+	PEERS = 1024,        /* whose rule of IDs is remembered */
+	TRUST_AFTER = 16,    /* sends that began with ID 0 */
+	DISTRUST_AFTER = 64, /* packets in a row that are not as they were */
 	SEGMENTS = 128, /* of one send, by any kernel: IDs of a sender such as this one are below */
 	LENGTHS = 16,   /* of packets whose IDs were found, remembered */
 	CONTROL = 128,
@@ -50,7 +52,8 @@ struct batch {
 struct peer {
 	uint8_t src[16];
 	uint32_t qpn;
-	unsigned matches;
+	unsigned starts;  /* packets of ID 0, none of an ID that ours never have between them */
+	unsigned strange; /* … of such IDs in a row since this is known */
 };
 
 /* wire_icrc_undo() of a length. */
@@ -185,7 +188,6 @@ static int udp_send(struct rnic_wire *w, const struct rnic_tx *tx, uint64_t now)
 	struct rnic_tx mine = *tx;
 	int n;
 
-	(void)now;
 	if (wire_gid_is_v4(tx->path->dst) != u->v4)
 		return -EINVAL;
 	if (!joins(u, tx, port, size) && flush(u))
@@ -197,6 +199,8 @@ static int udp_send(struct rnic_wire *w, const struct rnic_tx *tx, uint64_t now)
 	n = rnic_tx_flatten(&mine, &ip, WIRE_ROCE_PORT, b->buf + b->len, BATCH_BYTES - b->len);
 	if (n < 0)
 		return n;
+	ip.tos = tx->path->tclass;
+	rnic_pcap_packet(w->pcap, &ip, mine.sport, WIRE_ROCE_PORT, b->buf + b->len, (size_t)n, now);
 	if (!b->packets) {
 		b->size = size;
 		b->port = port;
@@ -226,7 +230,7 @@ static struct peer *peer_of(struct udp *u, const uint8_t src[16], uint32_t qpn)
 	if (p->qpn != qpn || memcmp(p->src, src, 16) != 0) {
 		memcpy(p->src, src, 16);
 		p->qpn = qpn;
-		p->matches = 0;
+		p->starts = p->strange = 0;
 	}
 	return p;
 }
@@ -262,14 +266,17 @@ static bool believe(struct udp *u, const struct rnic_rx *rx, uint16_t sport, uin
 		return false;
 	}
 	if (*id < SEGMENTS) {
-		p->matches += p->matches < TRUST_AFTER;
+		/* A sender that counts its packets comes through these, too, but past 0 only once. */
+		p->starts += *id == 0 && p->starts < TRUST_AFTER;
+		p->strange = 0;
 		return true;
 	}
-	if (p->matches >= TRUST_AFTER) {
+	/* The address and the number may have got another owner since. */
+	if (p->starts >= TRUST_AFTER && ++p->strange < DISTRUST_AFTER) {
 		u->stats.rx_bad_icrc++;
 		return false;
 	}
-	p->matches = 0;
+	p->starts = p->strange = 0;
 	u->stats.rx_any_id++;
 	return true;
 }
@@ -278,11 +285,17 @@ static void deliver(struct udp *u, const uint8_t *data, size_t len, const struct
 		    uint16_t sport, uint16_t *id, uint64_t now)
 {
 	struct rnic_rx rx = *from;
+	bool believed;
 
 	u->stats.rx_packets++;
 	rx.data = data;
 	rx.len = len;
-	if (len < WIRE_BTH_LEN + WIRE_ICRC_LEN || !believe(u, &rx, sport, id) || !u->r)
+	if (len < WIRE_BTH_LEN + WIRE_ICRC_LEN)
+		return;
+	believed = believe(u, &rx, sport, id);
+	rx.ip.id = u->v4 ? *id : 0;
+	rnic_pcap_packet(u->wire.pcap, &rx.ip, sport, WIRE_ROCE_PORT, data, len, now);
+	if (!believed || !u->r)
 		return;
 	if (!u->cfg.steer || !u->cfg.steer(u->cfg.steer_ctx, &rx))
 		rnic_receive(u->r, &rx, now);

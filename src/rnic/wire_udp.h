@@ -12,8 +12,8 @@
  *
  * On receive a UDP socket does not show the ID. On IPv6, which has none, the ICRC is enforced as it is. On IPv4 the ID is
  * found from the ICRC (wire_icrc_find_id()): a packet for which there is none is dropped. That leaves 16 bits of the
- * check. For a peer (address and queue pair) from which several packets in a row had an ID below 128, as those of a
- * sender such as this one have, only such IDs are taken from then on, which leaves 25 bits; Linux rxe's are random.
+ * check. For a peer (address and queue pair) which often starts from 0 and stays below 128, as a sender such as this one
+ * does, only such IDs are taken from then on, which leaves 25 bits. Linux rxe's count up from anywhere.
  *
  * Sockets that share the port have a filter that gives a packet to the one whose place is the top byte of its DestQP. Places
  * shift when a socket is closed, and there may be none: so `steer` must be able to pass packets on.

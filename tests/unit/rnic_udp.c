@@ -374,6 +374,35 @@ static void icrcs_are_enforced_though_the_id_is_not_seen(void **state)
 	assert_false(forge(&f, 7 + 40, 0x46, 3, 0x80000000));
 	assert_true(forge(&f, 7 + 40, 0x47, 37, 0));
 	assert_int_equal(rnic_udp_stats(b.wire)->rx_any_id, 1);
+	/* Another machine has taken the address over. */
+	for (i = 0; !forge(&f, 7 + 41, 0x48, (uint16_t)(51234 + i), 0); i++)
+		assert_true(i < 70);
+	assert_true(i > 50);
+	assert_true(forge(&f, 7 + 42, 0x49, 50000, 0));
+	close(f.fd);
+	rnic_qp_destroy(qa);
+	rnic_qp_destroy(qb);
+	end_close(&a);
+	end_close(&b);
+}
+
+/* Linux counts its packets: its IDs come past 0 without being as ours are. */
+static void ids_that_count_up_and_wrap_are_no_rule(void **state)
+{
+	struct rnic_qp *qa, *qb;
+	struct forger f;
+	struct end a, b;
+	unsigned i;
+
+	(void)state;
+	end_open_or_skip(&a, addr_a, NULL);
+	end_open_or_skip(&b, addr_b, NULL);
+	qa = make_qp(&a);
+	qb = make_qp(&b);
+	connect_qp(&b, qb, addr_a, rnic_qp_num(qa));
+	forger_open(&f, &b, qb, addr_a);
+	for (i = 0; i < 300; i++)
+		assert_true(forge(&f, 7 + i, 0x42, (uint16_t)(65536 - 20 + i), 0));
 	close(f.fd);
 	rnic_qp_destroy(qa);
 	rnic_qp_destroy(qb);
@@ -641,6 +670,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_port_that_is_taken_is_a_named_error),
 		cmocka_unit_test(an_address_of_another_machine_is_refused),
 		cmocka_unit_test(icrcs_are_enforced_though_the_id_is_not_seen),
+		cmocka_unit_test(ids_that_count_up_and_wrap_are_no_rule),
 		cmocka_unit_test(a_call_that_fails_leaves_nothing_behind),
 	};
 

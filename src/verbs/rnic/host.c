@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "verbs/rnic/internal.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "rnic/pcap.h"
 #include "rnic/wire_udp.h"
 #include "wire/roce.h"
 
@@ -158,6 +164,29 @@ static void hear_device(void *ctx, const struct rnic_event *ev)
 		vevents_device_error(list_entry(l, struct verbs_device, on));
 }
 
+/*
+ * What goes over the wire is written to a file where the environment says so: its name is the variable's value, the process
+ * number and the address, since each process has a device for each address. Without the file the device works as well.
+ */
+static void open_capture(struct vhost *h)
+{
+	const char *prefix = secure_getenv("GPUNET_RNIC_PCAP");
+	bool v4 = wire_gid_is_v4(h->addr.gid);
+	char address[INET6_ADDRSTRLEN] = "", path[4096];
+	struct rnic_pcap_config cfg = { .path = path };
+	struct timespec wall;
+
+	if (!prefix || !*prefix)
+		return;
+	clock_gettime(CLOCK_REALTIME, &wall);
+	cfg.epoch_ns = (uint64_t)wall.tv_sec * 1000000000 + (uint64_t)wall.tv_nsec - sys.now_ns();
+	inet_ntop(v4 ? AF_INET : AF_INET6, h->addr.gid + (v4 ? 12 : 0), address, sizeof(address));
+	if ((size_t)snprintf(path, sizeof(path), "%s-%d-%s.pcap", prefix, (int)getpid(), address) <
+	    sizeof(path))
+		rnic_pcap_open(&cfg, &h->pcap);
+	h->wire->pcap = h->pcap;
+}
+
 static int open_device(struct vhost *h, bool quiet)
 {
 	struct rnic_udp_config udp = { .scope_id = h->addr.scope,
@@ -185,6 +214,7 @@ static int open_device(struct vhost *h, bool quiet)
 		rc = rnic_open(&h->r, &dev, h->wire);
 	if (rc)
 		return rc;
+	open_capture(h);
 	rnic_udp_attach(h->wire, h->r);
 	rc = rnic_gsi_open(h->r, &cm, &h->gsi);
 	if (!rc)
@@ -240,6 +270,7 @@ static void host_free(struct vhost *h)
 		rnic_close(h->r);
 	if (h->wire)
 		rnic_udp_destroy(h->wire);
+	rnic_pcap_close(h->pcap);
 	pthread_mutex_destroy(&h->lock);
 	sys.free(h->passed);
 	sys.free(h->ports);

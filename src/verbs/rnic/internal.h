@@ -70,6 +70,7 @@ struct vhost {
 	struct vpassed batch;   /* packets for one slot, one behind the other */
 	uint8_t *passed;        /* room for those that come */
 	struct rnic_wire *wire;
+	struct rnic_pcap *pcap; /* or NULL */
 	struct rnic *r;
 	struct rnic_gsi *gsi;
 	struct rnic_cm *cm;

@@ -323,6 +323,10 @@ void rnic_receive(struct rnic *r, const struct rnic_rx *rx, uint64_t now)
 		r->ctr.rx_malformed++;
 		return;
 	}
+	if (rx->payload) {
+		pkt.payload = rx->payload;
+		pkt.payload_len = rx->payload_len;
+	}
 	if (pkt.bth.opcode == WIRE_CNP) {
 		congestion(r, rx, &pkt, now);
 		return;

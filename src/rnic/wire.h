@@ -34,6 +34,9 @@ struct rnic_rx {
 	struct wire_ip ip;
 	const uint8_t *data; /**< UDP payload, ICRC included */
 	size_t len;
+	/** Not NULL: the payload lies here, and `data` has but headers and ICRC. For payloads that need no pad. */
+	const uint8_t *payload;
+	size_t payload_len;
 };
 
 struct rnic_wire_ops {

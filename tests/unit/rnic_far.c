@@ -62,9 +62,8 @@ static void new_bytes(struct rig *g, uint8_t *before, uint32_t len, size_t at)
 
 static void the_last_word_of_a_write_comes_last(void **state)
 {
-	static const uint32_t sizes[] = { 1,  2,  3,  4,    7,    8,     9,     12,
-					  16, 63, 64, 1024, 4099, 70000, 200001 };
-	static uint8_t before[200001];
+	static const uint32_t sizes[] = { 1, 2, 3, 4, 7, 8, 9, 12, 16, 63, 64, 1024, 4099, 70001 };
+	static uint8_t before[70001];
 	struct rnic_qp *qp[2];
 	struct seen s = { 0 };
 	struct rig g;
@@ -90,14 +89,14 @@ static void the_last_word_of_a_write_comes_last(void **state)
 			assert_int_equal(s.early, 0);
 		}
 	/* The stand-in was unorderly enough for that to mean something. */
-	assert_true(s.halves > 500);
+	assert_true(s.halves > 300);
 	rig_unpair(qp);
 	rig_close(&g);
 }
 
 /* --- payload, then something that speaks of it -------------------------------------------------- */
 
-enum { TURNS = 200, PAYLOAD = 3000 };
+enum { TURNS = 60, PAYLOAD = 3000 };
 
 static bool payload_is(const struct rig *g, uint64_t turn)
 {

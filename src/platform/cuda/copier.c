@@ -417,7 +417,7 @@ int cuda_copier_open(struct platform_dev *dev, size_t staging, struct platform_c
 	c->ring = sys.alloc(n * sizeof(*c->ring));
 	if (!c->ring)
 		goto free_copier;
-	err = cuda_host_alloc(dev, staging + 4096, &c->mem);
+	err = cuda_host_alloc(dev, staging + 4096, false, &c->mem);
 	if (err)
 		goto free_copier;
 	c->pub.ops = &ops;

@@ -524,6 +524,23 @@ static int leave(struct pv *p)
 	return rc;
 }
 
+/* What a peer's atomics have added, wherever in the page it did so. */
+static int count_atomics(const struct pv *p)
+{
+	uint64_t sum = 0, word;
+	size_t at;
+
+	for (at = p->half; at < 2 * p->half; at += sizeof(word)) {
+		memcpy(&word, p->mem + at, sizeof(word));
+		sum += word;
+	}
+	return sum == p->result.iterations
+		       ? TOOL_DONE
+		       : tool_fail("the client tells of %llu atomics, its additions make %llu",
+				   (unsigned long long)p->result.iterations,
+				   (unsigned long long)sum);
+}
+
 static int play(struct pv *p)
 {
 	const struct perftest_script *s = &perftest_scripts[p->o.kind];
@@ -540,6 +557,8 @@ static int play(struct pv *p)
 		rc = swap_records(p, &ours, s->after);
 	if (rc == TOOL_DONE && s->report)
 		rc = swap_reports(p);
+	if (rc == TOOL_DONE && p->o.kind == PERFTEST_ATOMIC_BW && !p->client)
+		rc = count_atomics(p);
 	if (rc == TOOL_DONE)
 		rc = pv_report(p);
 	if (rc == TOOL_DONE)

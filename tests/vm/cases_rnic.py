@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The software RNIC on a UDP socket of this end of the bridge, against rdma_rxe in machine 1."""
 
-import re
-
 from vmlib import Packets, await_listener, case, check, echo, figure, netem, program
 
 HERE = "10.0.2.254"
@@ -133,46 +131,54 @@ def rnic_rsockets(env):
     check(mine.data == data, f"{len(mine.data)} bytes came back, {len(data)} were sent")
 
 
-def perftest(env, kind, serve_here, rounds, size, seconds=60):
-    """Stock ib_*_bw in machine 1 and ours on this end; returns our output."""
-    sized = "" if kind == "atomic" else f"-s {size}"
-    stock = f"ib_{kind}_bw -x 1 -F -n {rounds} {sized}"
-    ours = [program(env, "rnic_perftest"), kind, HERE]
+def perftest(env, test, serve_here, rounds, ours, where=None):
+    """Stock ib_* in machine 1 and gpunet perf on this end, or in machine `where`; returns the columns of the client's row."""
+    stock = f"ib_{test} -x 1 -F -n {rounds}"
+    start = (lambda *argv: where.start(" ".join(argv))) if where else env.here
+    ours = [ours, "perf", test, "-n", str(rounds), "--provider", "ibverbs" if where else "rnic"]
     with Packets(env, rounds // 2, machines=[env.m1]):
         if serve_here:
-            here = env.here(*ours, "-n", rounds, "-s", size)
-            here.until("listening")
-            there = env.m1.start(f"{stock} {HERE}")
+            server = start(*ours)
+            server.until("listening")
+            client = env.m1.start(f"{stock} {'10.0.2.2' if where else HERE}")
         else:
-            there = env.m1.start(stock)
+            server = env.m1.start(stock)
             await_listener(env.m1, 18515)
-            here = env.here(*ours, "10.0.2.1", "-n", rounds, "-s", size)
-        text = here.expect(0, seconds)
-        there.expect(0, seconds)
-    # A receiver may not be ready for a SEND; nothing else is to be refused.
-    check(re.search(r"NAKs sent 0, received (\d+), of RNR \1$", text.strip()), f"something was refused: {text}")
-    return text
+            client = start(*ours, "10.0.2.1")
+        text = client.expect(0, 60)
+        server.expect(0, 20)
+    row = figure(text, rf"^ *(\d+ +{rounds} +[-a-z0-9. \t]+)$").split()
+    check(float(row[2]) > 0, f"no figures: {text}")
+    return row
 
 
-@case(120)
+BANDWIDTHS = ("write_bw", 100), ("read_bw", 60), ("send_bw", 60), ("atomic_bw", 200)
+LATENCIES = ("write_lat", 150), ("read_lat", 100), ("send_lat", 150)
+
+
+def against_perftest(env, serve_here, tests, **how):
+    for test, rounds in tests:
+        row = perftest(env, test, serve_here, rounds, how.get("ours", env.gpunet), how.get("where"))
+        env.note(f"{test} {row[3] if test.endswith('bw') else row[4]}")
+
+
+@case(150)
 def rnic_perftest_client(env):
-    """WRITE, READ, SEND and FETCH_ADD to the stock programs."""
-    for kind, rounds, size in (("write", 300, 65536), ("read", 200, 65536), ("send", 200, 65537), ("atomic", 300, 8)):
-        text = perftest(env, kind, False, rounds, size)
-        env.note(f"{kind} {figure(text, r'([0-9.]+) MiB/s')} MiB/s")
+    """gpunet perf measures the stock programs. Latencies are us, bandwidths MiB/s."""
+    against_perftest(env, False, BANDWIDTHS + LATENCIES)
 
 
-@case(120)
+@case(150)
 def rnic_perftest_server(env):
-    """The stock programs' WRITE, READ, SEND and FETCH_ADD to us."""
-    for kind, rounds, size in (("write", 300, 65536), ("read", 200, 65536), ("send", 200, 65537), ("atomic", 300, 8)):
-        text = perftest(env, kind, True, rounds, size)
-        if kind == "write":
-            check(int(figure(text, r"not 0: (\d+)")) > size // 2, f"no data arrived: {text}")
-        if kind == "send":
-            check(f"messages {rounds}," in text, text)
-        if kind == "atomic":
-            check(f"added {rounds};" in text, f"not {rounds} were added: {text}")
+    """The stock programs measure gpunet perf, which counts what atomics have added."""
+    against_perftest(env, True, BANDWIDTHS + LATENCIES)
+
+
+@case(150)
+def ibverbs_perftest(env):
+    """The same over rdma_rxe in machine 2: gpunet perf by libibverbs, as client and as server."""
+    against_perftest(env, False, BANDWIDTHS[:1], ours="gpunet", where=env.m2)
+    against_perftest(env, True, LATENCIES[2:], ours="gpunet", where=env.m2)
 
 
 @case(150, long=True)
@@ -186,11 +192,8 @@ def rnic_between_machines(env):
     for machine in env.machines:
         env.on_clean(machine, "insmod /modules/rdma_rxe; rdma link add rxe0 type rxe netdev eth0")
         machine.run("rdma link delete rxe0; rmmod rdma_rxe")
-    server = env.m1.start("rnic_perftest write 10.0.2.1 -n 1000")
+    server = env.m1.start("gpunet perf write_bw --provider rnic -n 1000")
     server.until("listening")
-    text = env.m2.run("rnic_perftest write 10.0.2.2 10.0.2.1 -n 1000", 70)
-    served = server.expect(0)
-    # Segments that the kernel parts and joins anew are not taken for broken packets.
-    for side in text, served:
-        check("wrong ICRCs 0, any ID 0," in side, side)
-    env.note(f"64 KiB WRITE: ours {figure(text, r'([0-9.]+) MiB/s')} MiB/s, rxe {row[3]} MB/s; {text.partition('; ')[2].strip()}")
+    ours = figure(env.m2.run("gpunet perf write_bw 10.0.2.1 --provider rnic -n 1000", 70), r"^ *(65536 +\d+ +[0-9.].*)$").split()
+    server.expect(0)
+    env.note(f"64 KiB WRITE: ours {ours[3]} MiB/s, rxe {row[3]} MB/s")

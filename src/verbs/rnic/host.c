@@ -222,6 +222,18 @@ static int open_device(struct vhost *h, bool quiet)
 	return rc;
 }
 
+/* GPUNET_RNIC_LOSS: of a million packets that come so many are dropped, to see what loss does. */
+static void read_loss(struct vhost *h)
+{
+	const char *text = getenv("GPUNET_RNIC_LOSS");
+	unsigned long v = text ? strtoul(text, NULL, 10) : 0;
+
+	h->loss = (uint32_t)((v < 1000000 ? v : 1000000) * 4294967295u / 1000000);
+	h->dice = guid_of(&h->addr);
+	if (h->loss)
+		log_line(LOG_NOTE, "rnic: GPUNET_RNIC_LOSS drops %lu of a million packets", v);
+}
+
 static int watch(int ep, int fd)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data = { .fd = fd } };
@@ -292,6 +304,7 @@ static int host_open(const struct vaddr *a, bool quiet, struct vhost **out)
 	list_init(&h->waiting);
 	list_init(&h->devices);
 	pthread_mutex_init(&h->lock, NULL);
+	read_loss(h);
 	h->ports = sys.alloc(PORTS * sizeof(*h->ports));
 	if (h->ports && h->mtu_code)
 		rc = vshare_open(h);

@@ -69,6 +69,8 @@ struct vhost {
 	struct list port_names; /* of RDMA ports, with sockets as share_fd */
 	struct vpassed batch;   /* packets for one slot, one behind the other */
 	uint8_t *passed;        /* room for those that come */
+	uint32_t loss;          /* of 2^32 packets that come so many are dropped, for tests */
+	uint64_t dice;
 	struct rnic_wire *wire;
 	struct rnic_pcap *pcap; /* or NULL */
 	struct rnic *r;

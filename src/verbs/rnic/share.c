@@ -245,6 +245,15 @@ static bool steer_cm(struct vhost *h, const struct rnic_rx *rx)
 	return id && id >> 24 != h->slot && pass_one(h, 's', id >> 24, rx);
 }
 
+/* xorshift: one packet is as likely to be lost as another, which is all that a test needs. */
+static bool unlucky(struct vhost *h)
+{
+	h->dice ^= h->dice << 13;
+	h->dice ^= h->dice >> 7;
+	h->dice ^= h->dice << 17;
+	return (uint32_t)(h->dice >> 32) < h->loss;
+}
+
 bool vshare_steer(void *ctx, const struct rnic_rx *rx)
 {
 	struct vhost *h = ctx;
@@ -254,6 +263,8 @@ bool vshare_steer(void *ctx, const struct rnic_rx *rx)
 		pass_batch(h);
 		return false;
 	}
+	if (h->loss && unlucky(h))
+		return true;
 	qpn = wire_get_be24(rx->data + 5);
 	if (qpn == WIRE_CM_QPN_GSI)
 		return steer_cm(h, rx);

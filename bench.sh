@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Builds the benchmark of sockets and prints its table: each figure of a kernel's sockets beside what a user would
+# Builds the benchmarks of sockets and of the software RNIC and prints their table: each figure beside what a user would
 # take instead, both measured in this run. Also runs from a GPU bundle (check.sh --gpu-bundle), without sources.
 
 set -u
@@ -16,9 +16,10 @@ usage: ./bench.sh [--device cpu|cuda] [--json FILE] [--quick] [--curves] [--only
   --json FILE  also writes each figure as a line of JSON, to a new FILE
   --quick      fewer and shorter runs, under two minutes in all
   --curves     also latency and bandwidth over the message size; with gnuplot, draws them into docs/
-  --only ROWS  some rows only, as build/bin/bench-sock --list names them
+  --only ROWS  some rows only, as build/bin/bench-sock --list and build/bin/bench-rnic --list name them
 
-Bars ("ok", "MISSED") are for a GPU; the figures of the CPU device are recorded.
+Bars ("ok", "MISSED") of sockets are for a GPU; the figures of the CPU device are recorded. The peer of the software RNIC is
+ucx_perftest (Debian: ucx-utils), which is installed if it can be.
 Exit code: 0 each row was measured, 1 some were not, 2 usage or no build.
 END
 }
@@ -57,9 +58,10 @@ build_it()
 	# shellcheck source=tests/need.sh
 	. tests/need.sh
 	need_install "$NEED_BUILD" || return 1
+	need_install "ucx-utils:ucx_perftest" || echo "note: no ucx_perftest, the software RNIC is measured without its peer"
 	mkdir -p build
 	if ! timeout 120 cmake --preset release >build/bench.log 2>&1 ||
-		! timeout 1500 cmake --build --preset release --target program_bench-sock \
+		! timeout 1500 cmake --build --preset release --target program_bench-sock program_bench-rnic \
 			>>build/bench.log 2>&1; then
 		tail -n 40 build/bench.log
 		return 1
@@ -69,11 +71,11 @@ build_it()
 
 if [ -f CMakeLists.txt ]; then
 	build_it || exit 2
-	program=build/bin/bench-sock
+	program=build/bin/bench-sock rnic=build/bin/bench-rnic
 	commit=$(git log -1 --format='commit %H' 2>/dev/null)
 	git diff --quiet HEAD 2>/dev/null || commit="$commit with uncommitted changes"
 else
-	program=bin/bench-sock
+	program=bin/bench-sock rnic=bin/bench-rnic
 	commit=$(tr '\n' ' ' <commit 2>/dev/null)
 fi
 [ -x "$program" ] || { echo "there is no program $program"; exit 2; }
@@ -100,14 +102,14 @@ lines=$(mktemp) || exit 2
 trap 'rm -f "$lines"' EXIT
 missing=0 count=0
 
-# measure DEVICE ROW LIMIT [command before the program…]
+# measure PROGRAM DEVICE ROW LIMIT [command before the program…]
 measure()
 {
-	local dev=$1 row=$2 limit=$3 code
+	local of=$1 dev=$2 row=$3 limit=$4 code
 
-	shift 3
+	shift 4
 	# The program has limits of its own; this one is for a process that no signal handler reaches.
-	timeout -k 5 $((limit * 2 + 30)) "$@" "$program" --device "$dev" "${quick[@]}" --json "$lines" "$row" </dev/null
+	timeout -k 5 $((limit * 2 + 30)) "$@" "$of" --device "$dev" "${quick[@]}" --json "$lines" "$row" </dev/null
 	code=$?
 	count=$((count + 1))
 	if [ $code != 0 ]; then
@@ -116,23 +118,32 @@ measure()
 	fi
 }
 
+# measure_rows PROGRAM
+measure_rows()
+{
+	local row limit
+
+	while read -r row limit; do
+		if [ -n "$only" ]; then
+			case ,$only, in
+			*,"$row",*) ;;
+			*) continue ;;
+			esac
+		elif [ "$row" = curves ] && [ $curves = 0 ]; then
+			continue
+		fi
+		measure "$1" "$device" "$row" "$limit"
+	done < <("$1" --list)
+}
+
 "$program" --header
-while read -r row limit; do
-	if [ -n "$only" ]; then
-		case ,$only, in
-		*,"$row",*) ;;
-		*) continue ;;
-		esac
-	elif [ "$row" = curves ] && [ $curves = 0 ]; then
-		continue
-	fi
-	measure "$device" "$row" "$limit"
-done < <("$program" --list)
+measure_rows "$program"
+[ ! -x "$rnic" ] || measure_rows "$rnic"
 # Recorded beside a GPU's figures: the same kernel on the CPU device, on two cores.
 if [ "$device" = cuda ] && [ -z "$only" ]; then
 	pin=()
 	command -v taskset >/dev/null && pin=(taskset -c "0,1")
-	measure cpu echo 60 "${pin[@]}"
+	measure "$program" cpu echo 60 "${pin[@]}"
 fi
 
 [ -z "$json" ] || cp "$lines" "$json"

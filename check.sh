@@ -241,7 +241,7 @@ aside model suite model 700 tests/model/run.sh -j "$jobs"
 if [ $vm = 1 ]; then
 	# Without QEMU the suite says so and is skipped.
 	need_install "$NEED_VM"
-	suite vm 480 python3 -u tests/vm/run.py "${flags[@]}"
+	suite vm 560 python3 -u tests/vm/run.py "${flags[@]}"
 fi
 joined model
 joined clang && tests clang -L 'unit|device'

@@ -73,11 +73,16 @@ struct gpunet_options {
 	 * process) ["auto": ibverbs if a port is active]
 	 */
 	const char *verbs;
+	/*
+	 * GPUNET_ENGINE: how the proxy moves small messages of TCP and UNIX sockets: "auto", "epoll" (a system call
+	 * each), "io_uring" (several by one; epoll tells when) ["auto": io_uring if the system lets it]
+	 */
+	const char *engine;
 };
 
-#define GPUNET_OPTIONS_INIT                                                          \
-	{                                                                            \
-		sizeof(struct gpunet_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define GPUNET_OPTIONS_INIT                                                             \
+	{                                                                               \
+		sizeof(struct gpunet_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
 	}
 
 /*

@@ -169,9 +169,21 @@ static uint64_t real_now_ns(void)
 		.getsockname = real_getsockname, .getpeername = real_getpeername,                  \
 		.epoll_create = real_epoll_create, .epoll_ctl = real_epoll_ctl,                    \
 		.epoll_wait = real_epoll_wait, .eventfd = real_eventfd, .read = real_read,         \
-		.write = real_write, .getaddrinfo = getaddrinfo, .freeaddrinfo = freeaddrinfo,     \
+		.write = real_write, .ring_open = sys_ring_open, .ring_close = sys_ring_close,     \
+		.ring_io = sys_ring_io, .getaddrinfo = getaddrinfo, .freeaddrinfo = freeaddrinfo,  \
 		.now_ns = real_now_ns,                                                             \
 	}
 
 const struct sys_ops sys_real = REAL;
 struct sys_ops sys = REAL;
+
+void sys_io_each(struct sys_io *io, unsigned n)
+{
+	for (; n; io++, n--) {
+		struct msghdr m = { .msg_iov = io->v, .msg_iovlen = (size_t)io->n };
+
+		io->more = true;
+		io->rc = io->send ? sys.sendmsg(io->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT)
+				  : sys.recvmsg(io->fd, &m, MSG_DONTWAIT);
+	}
+}

@@ -8,12 +8,26 @@
 #define GPUNET_BASE_SYS_H
 
 #include <netdb.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+
+/* One of several calls that go to the system together: sendmsg or recvmsg, never blocking, no signal, nothing but bytes. */
+struct sys_io {
+	int fd;
+	bool send;
+	bool more; /* out, of a receive that got something: there may be more */
+	int n;     /* parts: 1 or 2 */
+	struct iovec v[2];
+	ssize_t rc; /* out */
+};
+
+/* An io_uring, for one thread at a time. */
+struct sys_ring;
 
 struct sys_ops {
 	void *(*alloc)(size_t size); /* zeroed; NULL when there is no memory */
@@ -45,6 +59,12 @@ struct sys_ops {
 	ssize_t (*read)(int fd, void *buf, size_t n);
 	ssize_t (*write)(int fd, const void *buf, size_t n);
 
+	/* -ENOSYS, -EPERM, ...: there is none here, or not for this process; -ENOPKG: it was not built. */
+	int (*ring_open)(struct sys_ring **out);
+	void (*ring_close)(struct sys_ring *r);
+	/* Does all of them, in their order, as sys_io_each() does. None is under way when it returns. */
+	void (*ring_io)(struct sys_ring *r, struct sys_io *io, unsigned n);
+
 	/* May block for long. 0 or an EAI_ code, as in the C library. */
 	int (*getaddrinfo)(const char *node, const char *service, const struct addrinfo *hints,
 			   struct addrinfo **out);
@@ -57,5 +77,13 @@ struct sys_ops {
 extern struct sys_ops sys;
 /* The real calls, for a test's replacements to fall back to. */
 extern const struct sys_ops sys_real;
+
+/* A call each, by the table's sendmsg and recvmsg. */
+void sys_io_each(struct sys_io *io, unsigned n);
+
+/* ring.c: the real ones */
+int sys_ring_open(struct sys_ring **out);
+void sys_ring_close(struct sys_ring *r);
+void sys_ring_io(struct sys_ring *r, struct sys_io *io, unsigned n);
 
 #endif

@@ -43,7 +43,7 @@ struct channel_ring_ops {
 
 struct channel_ops {
 	const char *name; /* "tcp", "unix", "rdma": what stat and errors call it */
-	const struct channel_ring_ops *ring; /* NULL: bytes go by send and recv */
+	const struct channel_ring_ops *ring; /* NULL: bytes go by the descriptor */
 
 	int (*bind)(struct channel *c, const struct sockaddr *a, socklen_t n);
 	int (*listen)(struct channel *c, int backlog);
@@ -52,8 +52,8 @@ struct channel_ops {
 	int (*connect_result)(struct channel *c);
 	/* The next connection, not yet started; -EAGAIN when there is none. */
 	int (*accept)(struct channel *c, struct channel **out);
-	ssize_t (*send)(struct channel *c, const struct iovec *iov, int n);
-	ssize_t (*recv)(struct channel *c, const struct iovec *iov, int n);
+	/* Whose sendmsg(2) and recvmsg(2) move the bytes: so the calls of several channels can be made together (proxy_io). */
+	int (*descriptor)(struct channel *c);
 	/* Datagrams: each call is a whole one. `a` may be NULL when the channel is connected. Received: its length, even if that is more
 	 * than there was room for; *n: the length of the sender's address. `next`: the next one's length; it stays. */
 	ssize_t (*send_to)(struct channel *c, const struct iovec *iov, int n,

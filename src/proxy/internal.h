@@ -19,6 +19,7 @@ struct proxy_thread {
 	int epfd;
 	struct proxy_watch wake; /* the event descriptor */
 	int wake_fd;
+	struct sys_ring *ring; /* NULL: a call each */
 	_Atomic unsigned mark;
 
 	uint64_t head; /* next queue position; published in sq_head */

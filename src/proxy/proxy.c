@@ -20,6 +20,21 @@ static void wake_event(struct proxy_watch *w, uint32_t events)
 		return; /* somebody was woken for nothing */
 }
 
+/* Where it is forbidden, in a container say, everything works without; one note for all threads. */
+static void open_ring(struct proxy_thread *t)
+{
+	int rc;
+
+	if (t->index && !t->p->t[0].ring)
+		return;
+	rc = sys.ring_open(&t->ring);
+	if (rc)
+		log_line(
+			LOG_NOTE,
+			"there is no io_uring for proxy thread %u (%s): it makes a system call a socket",
+			t->index, strerror(-rc));
+}
+
 static int thread_open(struct proxy *p, unsigned i)
 {
 	struct proxy_thread *t = &p->t[i];
@@ -36,6 +51,8 @@ static int thread_open(struct proxy *p, unsigned i)
 		return log_error(t->wake_fd,
 				 "cannot make the event descriptor of proxy thread %u: %s", i,
 				 strerror(-t->wake_fd));
+	if (p->params.ring)
+		open_ring(t);
 	t->wake.fn = wake_event;
 	rc = proxy_watch(t, t->wake_fd, &t->wake);
 	return rc ? log_error(rc, "proxy thread %u cannot watch its event descriptor: %s", i,
@@ -46,6 +63,8 @@ static int thread_open(struct proxy *p, unsigned i)
 static void thread_close(struct proxy_thread *t)
 {
 	proxy_dig(t);
+	if (t->ring)
+		sys.ring_close(t->ring);
 	if (t->wake_fd >= 0)
 		sys.close(t->wake_fd);
 	if (t->epfd >= 0)
@@ -283,6 +302,22 @@ void proxy_unwatch(struct proxy_thread *t, int fd)
 	if (rc)
 		log_line(LOG_DEBUG, "descriptor %d was not watched any more: %s", fd,
 			 strerror(-rc));
+}
+
+/* A single call is cheaper made directly. */
+#define RING_LEAST 2
+
+void proxy_io(struct proxy_thread *t, struct sys_io *io, unsigned n)
+{
+	if (t->ring && n >= RING_LEAST)
+		sys.ring_io(t->ring, io, n);
+	else
+		sys_io_each(io, n);
+}
+
+bool proxy_has_ring(const struct proxy_thread *t)
+{
+	return t->ring;
 }
 
 void proxy_get_counters(struct proxy *p, struct proxy_counters *c)

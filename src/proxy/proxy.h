@@ -17,6 +17,7 @@
 #include <gpunet/dev/abi/bus.h>
 
 #include "base/list.h"
+#include "base/sys.h"
 #include "platform/platform.h"
 
 struct proxy;
@@ -63,6 +64,7 @@ struct proxy_grave {
 
 struct proxy_params {
 	unsigned threads;
+	bool ring;            /* several calls at once go through an io_uring, where there is one */
 	int64_t spin_ns;      /* without work before a thread sleeps; < 0: for ever */
 	uint64_t sentinel_ns; /* how often sleeping threads are looked at if kernels cannot kick */
 	unsigned sq_log2;
@@ -141,6 +143,11 @@ int proxy_watch(struct proxy_thread *t, int fd, struct proxy_watch *w);
 void proxy_unwatch(struct proxy_thread *t, int fd);
 /* Calls g->fn when the events at hand have been handled: to free what holds a watch. From t's thread, after the close. */
 void proxy_bury(struct proxy_thread *t, struct proxy_grave *g);
+
+/* Several calls at once, in their order: by one system call if there is a ring. From t's thread. */
+void proxy_io(struct proxy_thread *t, struct sys_io *io, unsigned n);
+/* Has it one? */
+bool proxy_has_ring(const struct proxy_thread *t);
 
 void proxy_get_counters(struct proxy *p, struct proxy_counters *c);
 /* True if no entry waits in any queue or is being handled. From any thread. */

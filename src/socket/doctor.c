@@ -95,6 +95,26 @@ static void check_transport(struct report *r, const char *name, int domain)
 	tell(r, name, GPUNET_OK, "sockets of the kernel, by the proxy", "");
 }
 
+static void check_ring(struct report *r)
+{
+	static const char name[] = "io_uring";
+	struct sys_ring *ring;
+	char detail[128];
+	int rc = sys.ring_open(&ring);
+
+	if (!rc) {
+		sys.ring_close(ring);
+		tell(r, name, GPUNET_OK, "messages of many sockets go by one system call", "");
+	} else if (rc == -ENOPKG) {
+		tell(r, name, GPUNET_NOT_BUILT, "a system call a socket",
+		     "build where there is <linux/io_uring.h>");
+	} else {
+		snprintf(detail, sizeof(detail), "a system call a socket: %s", strerror(-rc));
+		tell(r, name, GPUNET_LIMITED, detail,
+		     "sysctl kernel.io_uring_disabled=0; in a container, a seccomp profile that allows it");
+	}
+}
+
 int gpunet_doctor(int (*fn)(const struct gpunet_check *c, void *arg), void *arg)
 {
 	struct report r = { fn, arg, 0 };
@@ -108,6 +128,7 @@ int gpunet_doctor(int (*fn)(const struct gpunet_check *c, void *arg), void *arg)
 	check_transport(&r, "transport tcp (IPv4)", AF_INET);
 	check_transport(&r, "transport tcp (IPv6)", AF_INET6);
 	check_transport(&r, "transport unix", AF_UNIX);
+	check_ring(&r);
 	if (!r.rc)
 		r.rc = channel_doctor(fn, arg);
 	return r.rc;

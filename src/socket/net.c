@@ -206,6 +206,7 @@ static int open_proxy(struct gpunet *g)
 {
 	const struct proxy_params pp = {
 		.threads = g->opt.proxy_threads,
+		.ring = strcmp(g->opt.engine, "epoll") != 0,
 		.spin_ns = g->opt.spin_us < 0 ? -1 : (int64_t)g->opt.spin_us * 1000,
 		.sentinel_ns = (uint64_t)g->opt.sentinel_us * 1000,
 		.sq_log2 = log2_of(g->opt.queue_entries),

@@ -135,7 +135,8 @@ static int complete_one(struct gpunet_options *o, const struct option *t)
 
 int options_complete(struct gpunet_options *out, const struct gpunet_options *opt)
 {
-	const char *device = getenv("GPUNET_DEVICE"), *verbs = getenv("GPUNET_VERBS");
+	const char *device = getenv("GPUNET_DEVICE"), *verbs = getenv("GPUNET_VERBS"),
+		   *engine = getenv("GPUNET_ENGINE");
 	unsigned i;
 	int rc;
 
@@ -157,6 +158,12 @@ int options_complete(struct gpunet_options *out, const struct gpunet_options *op
 		out->device = device && *device ? device : "auto";
 	if (!out->verbs)
 		out->verbs = verbs && *verbs ? verbs : "auto";
+	if (!out->engine)
+		out->engine = engine && *engine ? engine : "auto";
+	if (strcmp(out->engine, "auto") && strcmp(out->engine, "epoll") &&
+	    strcmp(out->engine, "io_uring"))
+		return log_error(-EINVAL, "option engine: \"%s\" is none of auto, epoll, io_uring",
+				 out->engine);
 	for (i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
 		rc = complete_one(out, &table[i]);
 		if (rc)

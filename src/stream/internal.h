@@ -6,6 +6,9 @@
 
 #include "stream/stream.h"
 
+/* As many bytes take longer to copy than a system call: they are moved by a call of their own, and told of at once. */
+#define STREAM_BULK 16384
+
 /* Queues the stream for the next pass. */
 void stream_run(struct stream *s);
 
@@ -16,11 +19,18 @@ void stream_later(struct stream *s);
 void stream_heat(struct stream *s);
 void stream_cool(struct stream *s);
 
-/* One bounded receive and one send; how much was done. *gone: there is no stream any more. */
-unsigned stream_rx_step(struct stream *s);
-unsigned stream_tx_step(struct stream *s, bool *gone);
+/*
+ * One bounded send and one bounded receive. _begin: is there one to be made, and which? _end: with what came of it; how much was
+ * done. Between the two nothing else happens to the stream.
+ */
+bool stream_tx_begin(struct stream *s, struct sys_io *io);
+unsigned stream_tx_end(struct stream *s, const struct sys_io *io);
+bool stream_rx_begin(struct stream *s, struct sys_io *io);
+unsigned stream_rx_end(struct stream *s, const struct sys_io *io);
+/* After the send: the shutdown and the close that waited for it. True: there is no stream any more. */
+bool stream_tx_over(struct stream *s);
 
-/* The same for a channel that moves the rings' bytes itself. */
+/* The same for a channel that moves the rings' bytes itself, in one. */
 unsigned stream_ring_rx(struct stream *s);
 unsigned stream_ring_tx(struct stream *s);
 /* n bytes from position `from` on are in the ring, behind `unread` others: tells the kernel. */
@@ -45,6 +55,8 @@ void stream_wait_for_room(struct stream *s, uint64_t head);
 /* dgram.c: the steps of a socket of datagrams; `ring`: its send ring. */
 unsigned stream_dgram_rx(struct stream *s);
 unsigned stream_dgram_tx(struct stream *s, uint8_t *ring, uint64_t size);
+/* tx.c: the latter, and what follows it. */
+unsigned stream_send_datagrams(struct stream *s);
 
 /* Counts an error and keeps it as kernels see it: in eight bits, a positive errno, or EIO for one that has none of them. */
 static inline void stream_set_error(struct stream *s, int err)

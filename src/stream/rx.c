@@ -120,7 +120,7 @@ static bool reclaim(struct stream_set *set)
 	for (i = 0; i < RECLAIM_SCAN && l != &set->attached; i++, l = l->next) {
 		struct stream *s = list_entry(l, struct stream, attached_link);
 
-		if (__atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE) != s->rx_tail)
+		if (s->rx_io || __atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE) != s->rx_tail)
 			continue;
 		stream_rx_release(s);
 		return true;
@@ -190,22 +190,6 @@ void stream_no_bytes(struct stream *s, ssize_t rc)
 		finish(s, (int)-rc);
 }
 
-/* Into the private copy: the reader has consumed everything and there is no segment. */
-static unsigned receive_mini(struct stream *s)
-{
-	struct iovec v = { s->rx_mini, GNET_INLINE_MAX };
-	ssize_t n = s->ch->ops->recv(s->ch, &v, 1);
-
-	if (n <= 0) {
-		stream_no_bytes(s, n);
-		return 0;
-	}
-	s->rx_tail += (uint64_t)n;
-	stream_publish_inline(s, s->rx_mini, (unsigned)n);
-	stream_run(s); /* a short count is not the last word: an urgent mark ends it, too */
-	return (unsigned)n;
-}
-
 void stream_publish_received(struct stream *s, uint64_t from, uint64_t n, uint64_t unread)
 {
 	uint64_t mask = seg_size(s) - 1, i;
@@ -221,57 +205,73 @@ void stream_publish_received(struct stream *s, uint64_t from, uint64_t n, uint64
 	stream_publish_inline(s, s->rx_mini, (unsigned)n);
 }
 
-static unsigned receive_ring(struct stream *s, uint64_t head)
+/* Where the next bytes go; false: there is no room. */
+static bool ring_room(struct stream *s, uint64_t head, struct sys_io *io)
 {
-	uint64_t size = seg_size(s), unread = s->rx_tail - head, room = size - unread,
-		 off = s->rx_tail & (size - 1);
+	uint64_t size = seg_size(s), room = size - s->rx_unread, off = s->rx_tail & (size - 1);
 	uint8_t *ring = slab_at(s->set->slab, s->rx_seg);
 	uint64_t most = size / 2 < RX_CHUNK ? size / 2 : RX_CHUNK, want = room < most ? room : most,
 		 first = want < size - off ? want : size - off;
-	struct iovec v[2] = { { ring + off, first }, { ring, want - first } };
-	ssize_t n;
 
 	if (!room) {
 		stream_wait_for_room(s, head);
-		return 0;
+		return false;
 	}
-	n = s->ch->ops->recv(s->ch, v, want > first ? 2 : 1);
+	io->v[0] = (struct iovec){ ring + off, first };
+	io->v[1] = (struct iovec){ ring, want - first };
+	io->n = want > first ? 2 : 1;
+	return true;
+}
+
+bool stream_rx_begin(struct stream *s, struct sys_io *io)
+{
+	/* Without a segment the unread bytes are those of the line, at most. */
+	uint64_t head,
+		most = s->rx_seg >= 0 ? seg_size(s) : s->cell0 >> GNET_LINE_INLINE_SHIFT & 0x7f;
+
+	if (!s->readable || s->rx_done || s->closing)
+		return false;
+	head = __atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE);
+	s->rx_unread = s->rx_tail - head;
+	if (s->rx_unread > most) {
+		finish(s, EIO); /* a kernel wrote where it should not */
+		return false;
+	}
+	if (s->rx_seg < 0 && s->rx_unread && !stream_rx_attach(s, s->rx_unread)) {
+		stream_wait_for_room(s, head);
+		return false;
+	}
+	if (s->rx_seg < 0) {
+		/* Into the private copy: the reader has consumed everything and there is no segment. */
+		io->v[0] = (struct iovec){ s->rx_mini, GNET_INLINE_MAX };
+		io->n = 1;
+	} else if (!ring_room(s, head, io)) {
+		return false;
+	}
+	io->fd = s->ch->ops->descriptor(s->ch);
+	io->send = false;
+	s->rx_io = true;
+	return true;
+}
+
+unsigned stream_rx_end(struct stream *s, const struct sys_io *io)
+{
+	ssize_t n = io->rc;
+
+	s->rx_io = false;
 	if (n <= 0) {
 		stream_no_bytes(s, n);
 		return 0;
 	}
-	stream_publish_received(s, s->rx_tail, (uint64_t)n, unread);
-	stream_run(s);
+	if (s->rx_seg < 0) {
+		s->rx_tail += (uint64_t)n;
+		stream_publish_inline(s, s->rx_mini, (unsigned)n);
+	} else {
+		stream_publish_received(s, s->rx_tail, (uint64_t)n, s->rx_unread);
+	}
+	s->rx_bulk = n >= STREAM_BULK;
+	stream_run(s); /* a short count is not the last word: an urgent mark ends it, too */
+	stream_heat(s);
+	atomic_fetch_add_explicit(&s->set->bytes_in, (uint64_t)n, memory_order_relaxed);
 	return (unsigned)n;
-}
-
-unsigned stream_rx_step(struct stream *s)
-{
-	/* Without a segment the unread bytes are those of the line, at most. */
-	uint64_t head, unread,
-		most = s->rx_seg >= 0 ? seg_size(s) : s->cell0 >> GNET_LINE_INLINE_SHIFT & 0x7f;
-	unsigned n;
-
-	if (s->dgram)
-		return stream_dgram_rx(s);
-	if (s->rings)
-		return stream_ring_rx(s);
-	if (!s->readable || s->rx_done || s->closing)
-		return 0;
-	head = __atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE);
-	unread = s->rx_tail - head;
-	if (unread > most) {
-		finish(s, EIO); /* a kernel wrote where it should not */
-		return 1;
-	}
-	if (s->rx_seg < 0 && unread && !stream_rx_attach(s, unread)) {
-		stream_wait_for_room(s, head);
-		return 0;
-	}
-	n = s->rx_seg < 0 ? receive_mini(s) : receive_ring(s, head);
-	if (n) {
-		stream_heat(s);
-		atomic_fetch_add_explicit(&s->set->bytes_in, n, memory_order_relaxed);
-	}
-	return n;
 }

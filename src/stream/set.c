@@ -130,25 +130,119 @@ static void end_lingering(struct stream_set *set, uint64_t now, uint64_t *next)
 	}
 }
 
+/* ---- what streams send and receive, several by one call where the proxy can ------------------------------------------- */
+
+/* What is received is told of when the whole call has returned: so not too many. */
+#define AT_ONCE 32
+
+struct together {
+	unsigned n;
+	struct stream *of[AT_ONCE];
+	struct sys_io io[AT_ONCE];
+};
+
+typedef unsigned (*end_fn)(struct stream *s, const struct sys_io *io);
+
+static unsigned make(struct stream_set *set, struct together *t, end_fn end)
+{
+	unsigned i, done = 0;
+
+	proxy_io(set->t, t->io, t->n);
+	for (i = 0; i < t->n; i++)
+		done += end(t->of[i], &t->io[i]);
+	t->n = 0;
+	return done;
+}
+
+/* One more, or alone if it is large or there is no way to make several. */
+static unsigned add(struct stream_set *set, struct together *t, struct stream *s, bool alone,
+		    end_fn end)
+{
+	struct sys_io *io = &t->io[t->n];
+
+	if (alone || !proxy_has_ring(set->t)) {
+		proxy_io(set->t, io, 1);
+		return end(s, io);
+	}
+	t->of[t->n++] = s;
+	return 0;
+}
+
+static unsigned send_all(struct stream_set *set, struct together *t, struct stream **s, unsigned n)
+{
+	unsigned i, done = 0;
+
+	for (i = 0; i < n; i++) {
+		struct sys_io *io = &t->io[t->n];
+
+		if (s[i]->rings)
+			done += stream_ring_tx(s[i]);
+		else if (s[i]->dgram)
+			done += stream_send_datagrams(s[i]);
+		else if (stream_tx_begin(s[i], io))
+			done += add(set, t, s[i], io->v[0].iov_len >= STREAM_BULK, stream_tx_end);
+	}
+	return done + make(set, t, stream_tx_end);
+}
+
+static unsigned receive_all(struct stream_set *set, struct together *t, struct stream **s,
+			    unsigned n)
+{
+	unsigned i, done = 0;
+
+	for (i = 0; i < n; i++) {
+		if (s[i]->rings)
+			done += stream_ring_rx(s[i]);
+		else if (s[i]->dgram)
+			done += stream_dgram_rx(s[i]);
+		else if (stream_rx_begin(s[i], &t->io[t->n]))
+			done += add(set, t, s[i], s[i]->rx_bulk, stream_rx_end);
+	}
+	return done + make(set, t, stream_rx_end);
+}
+
+/* Takes the first few off the list; what they do may queue them anew. */
+static unsigned take_some(struct list *todo, struct stream **s)
+{
+	unsigned n = 0;
+
+	while (n < AT_ONCE && !list_empty(todo)) {
+		s[n] = list_entry(todo->next, struct stream, run_link);
+		list_del(&s[n]->run_link);
+		n += s[n]->ch != NULL;
+	}
+	return n;
+}
+
+static unsigned run_all(struct stream_set *set)
+{
+	struct stream *s[AT_ONCE];
+	struct together t;
+	struct list todo;
+	unsigned n, i, left, done = 0;
+
+	t.n = 0;
+	list_init(&todo);
+	list_take(&set->run, &todo);
+	while ((n = take_some(&todo, s))) {
+		/* What kernels say goes out before anybody is asked for more. */
+		done += send_all(set, &t, s, n);
+		for (i = left = 0; i < n; i++) {
+			if (!stream_tx_over(s[i]))
+				s[left++] = s[i];
+		}
+		done += receive_all(set, &t, s, left);
+	}
+	return done;
+}
+
 unsigned stream_set_step(struct stream_set *set, uint64_t now, uint64_t *next)
 {
-	struct list todo;
 	unsigned n = wake_waiters(set);
-	bool gone;
 
 	ask_hot(set, now);
 	run_later(set, now);
-	list_init(&todo);
-	list_take(&set->run, &todo);
-	while (!list_empty(&todo)) {
-		struct stream *s = list_entry(todo.next, struct stream, run_link);
-
-		list_del(&s->run_link);
-		/* What kernels say goes out before anybody is asked for more. */
-		n += stream_tx_step(s, &gone);
-		if (!gone)
-			n += stream_rx_step(s);
-	}
+	n += run_all(set);
 	end_lingering(set, now, next);
 	if (!list_empty(&set->later) && set->later_at < *next)
 		*next = set->later_at;

@@ -27,7 +27,7 @@ struct stream_set {
 	struct list attached; /* have a receive segment, longest held first */
 	struct list hot;      /* received just now: asked directly, before events tell */
 	unsigned n_hot;
-	struct list later; /* the system was short of memory: tried again at later_at */
+	struct list later;      /* the system was short of memory: tried again at later_at */
 	uint64_t later_at;
 	struct list closing; /* closed by the kernel, bytes still to send */
 	_Atomic uint64_t bytes_in, bytes_out;
@@ -51,11 +51,14 @@ struct stream {
 	uint64_t dgram_most; /* no datagram of the transport is longer */
 
 	/* receive */
-	uint64_t rx_tail; /* published */
-	uint64_t rx_seen; /* the kernel's head when the stream began to wait */
-	uint64_t cell0;   /* as published */
-	uint64_t flags;   /* GNET_LINE_*, in every cell 0 */
-	int rx_seg;       /* -1: none */
+	uint64_t rx_tail;   /* published */
+	uint64_t rx_seen;   /* the kernel's head when the stream began to wait */
+	uint64_t rx_unread; /* while rx_io: published and unread before what is being received */
+	bool rx_io;         /* a receive into the segment or the private copy is being made */
+	bool rx_bulk;       /* the last one got much */
+	uint64_t cell0;     /* as published */
+	uint64_t flags;     /* GNET_LINE_*, in every cell 0 */
+	int rx_seg;         /* -1: none */
 	uint8_t tag_inline, tag_ring;
 	bool readable; /* recv may have something */
 	bool rx_done;  /* end or error published */

@@ -256,12 +256,24 @@ void stream_sent(struct stream *s, uint64_t n)
 	stream_run(s);
 }
 
-static unsigned send_some(struct stream *s)
+bool stream_tx_begin(struct stream *s, struct sys_io *io)
 {
 	uint64_t size = tx_size(s), n = s->tx_tail - s->tx_head, off = s->tx_head & (size - 1);
 	uint64_t first = n < size - off ? n : size - off;
-	struct iovec v[2] = { { tx_buf(s) + off, first }, { tx_buf(s), n - first } };
-	ssize_t rc = s->ch->ops->send(s->ch, v, n > first ? 2 : 1);
+
+	if (s->tx_dead || !s->writable || !n)
+		return false;
+	io->fd = s->ch->ops->descriptor(s->ch);
+	io->send = true;
+	io->v[0] = (struct iovec){ tx_buf(s) + off, first };
+	io->v[1] = (struct iovec){ tx_buf(s), n - first };
+	io->n = n > first ? 2 : 1;
+	return true;
+}
+
+unsigned stream_tx_end(struct stream *s, const struct sys_io *io)
+{
+	ssize_t rc = io->rc;
 
 	if (rc == -EAGAIN) {
 		s->writable = false;
@@ -283,10 +295,14 @@ static unsigned send_some(struct stream *s)
 	return (unsigned)rc;
 }
 
-static unsigned send_datagrams(struct stream *s)
+unsigned stream_send_datagrams(struct stream *s)
 {
 	uint64_t from = s->tx_head;
-	unsigned n = stream_dgram_tx(s, tx_buf(s), tx_size(s));
+	unsigned n;
+
+	if (s->tx_dead || !s->writable || s->tx_head == s->tx_tail)
+		return 0;
+	n = stream_dgram_tx(s, tx_buf(s), tx_size(s));
 
 	give_back_tx(s);
 	if (n && s->closing && !s->linger_in_all)
@@ -305,25 +321,18 @@ static void shut_wr(struct stream *s)
 		log_line(LOG_DEBUG, "shutdown of a sent-out stream: %s", strerror(-rc));
 }
 
-unsigned stream_tx_step(struct stream *s, bool *gone)
+bool stream_tx_over(struct stream *s)
 {
-	unsigned n = 0;
+	bool gone;
 
-	*gone = false;
-	if (!s->ch)
-		return 0;
-	if (s->rings)
-		n = stream_ring_tx(s);
-	else if (!s->tx_dead && s->writable && s->tx_head != s->tx_tail)
-		n = s->dgram ? send_datagrams(s) : send_some(s);
 	if (s->shut_wr && !s->tx_dead && s->tx_head == s->tx_tail)
 		shut_wr(s);
-	*gone = s->closing && (s->tx_dead || s->tx_head == s->tx_tail);
-	if (*gone)
+	gone = s->closing && (s->tx_dead || s->tx_head == s->tx_tail);
+	if (gone)
 		stream_abort(s);
 	else
 		count_unsent(s);
-	return n;
+	return gone;
 }
 
 /* ---- the end --------------------------------------------------------------------------------------------------------- */

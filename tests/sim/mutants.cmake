@@ -98,12 +98,12 @@ sim_mutant_of(30 src/stream/rx.c
 	"if ((!@M@ && unread) || n > GNET_INLINE_MAX) {")
 # R5
 sim_mutant_of(31 src/stream/rx.c
-	"uint64_t size = seg_size(s), unread = s->rx_tail - head, room = size - unread,"
-	"uint64_t size = seg_size(s), unread = s->rx_tail - head, room = @M@ ? size : size - unread,")
+	"room = size - s->rx_unread,"
+	"room = @M@ ? size : size - s->rx_unread,")
 # R7
 sim_mutant_of(32 src/stream/rx.c
-	"if (__atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE) != s->rx_tail)"
-	"if (!@M@ && __atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE) != s->rx_tail)")
+	"if (s->rx_io || __atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE) != s->rx_tail)"
+	"if (s->rx_io || (!@M@ && __atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE) != s->rx_tail))")
 # T4
 sim_mutant_of(33 src/stream/tx.c
 	"uint64_t v = (s->tx_head & GNET_TXW_POS_MASK) |"

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "fake_ring.h"
 
 #define PAIRS 4
 
@@ -342,6 +343,7 @@ static void run_fault(unsigned i, int f, int dgram)
 	if (dgram && (f == SHORT || f == NO_DESCRIPTORS))
 		return; /* neither is a fault of datagrams */
 	injected[SHORT] = injected[INTERRUPT] = injected[NO_MEMORY] = 0;
+	setenv("GPUNET_ENGINE", (i / 2 + (unsigned)f) % 2 ? "epoll" : "io_uring", 1);
 	fprintf(stderr, "seed %llu: %s%s\n", (unsigned long long)seed,
 		f == FAULTS ? "all" : fault_names[f], dgram ? ", datagrams" : "");
 	run(i % 2 ? TEST_UNIX : TEST_TCP, 1 + i % 3, dgram);
@@ -357,6 +359,7 @@ int main(void)
 	test_begin(100);
 	/* What is short for a while is said as a warning, once a socket. */
 	log_set_level(LOG_ERROR);
+	fake_ring();
 	sys.sendmsg = bad_sendmsg;
 	sys.recvmsg = bad_recvmsg;
 	sys.accept = bad_accept;

@@ -28,6 +28,7 @@
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "fake_ring.h"
 
 #define SOCKETS 32
 
@@ -482,6 +483,7 @@ int main(void)
 	if (getenv("GPUNET_TEST_SEED"))
 		seed = strtoull(getenv("GPUNET_TEST_SEED"), NULL, 0) | 1;
 	sys.getaddrinfo = no_getaddrinfo;
+	fake_ring();
 	sys.sendmsg = short_sendmsg;
 	sys.recvmsg = short_recvmsg;
 	return cmocka_run_group_tests(tests, NULL, NULL);

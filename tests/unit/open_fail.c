@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -215,12 +216,44 @@ static void opens_without_a_stat_page(void **state)
 	assert_int_equal(entries("/proc/self/fd"), fds);
 }
 
+static unsigned asked;
+
+static int forbidden_ring(struct sys_ring **out)
+{
+	(void)out;
+	asked++;
+	return -EPERM;
+}
+
+/* Whether the option asks for it or not; one thread is told, and so says it, once. */
+static void opens_without_a_ring(void **state)
+{
+	const char *const engines[] = { "auto", "io_uring", "epoll" };
+	unsigned i;
+	gpunet_t *g;
+
+	(void)state;
+	sys.ring_open = forbidden_ring;
+	for (i = 0; i < 3; i++) {
+		asked = 0;
+		setenv("GPUNET_ENGINE", engines[i], 1);
+		assert_int_equal(open_with(0, 0, &g), 0);
+		assert_int_equal(gpunet_close(g, 10000), 0);
+		assert_int_equal(asked, i < 2);
+	}
+	setenv("GPUNET_ENGINE", "uring", 1);
+	assert_int_equal(open_with(0, 0, &g), -EINVAL);
+	unsetenv("GPUNET_ENGINE");
+	sys.ring_open = sys_real.ring_open;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_call_fails),
 		cmocka_unit_test(all_later_calls_fail),
 		cmocka_unit_test(opens_without_a_stat_page),
+		cmocka_unit_test(opens_without_a_ring),
 	};
 	gpunet_t *g = NULL;
 

@@ -342,20 +342,17 @@ static int shell_start(struct channel *c, struct proxy_thread *t)
 	return -ENOSPC;
 }
 
-static ssize_t shell_io(struct channel *c, const struct iovec *v, int n)
+static int shell_descriptor(struct channel *c)
 {
 	(void)c;
-	(void)v;
-	(void)n;
-	return -EAGAIN;
+	return -1;
 }
 
 static const struct channel_ops rival_ops = {
 	.name = "rival",
 	.accept = rival_accept,
 	.start = shell_start,
-	.recv = shell_io,
-	.send = shell_io,
+	.descriptor = shell_descriptor,
 	.close = shell_close,
 };
 

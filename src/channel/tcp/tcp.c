@@ -169,18 +169,9 @@ static int tcp_accept(struct channel *c, struct channel **out)
 	return 0;
 }
 
-static ssize_t tcp_send(struct channel *c, const struct iovec *iov, int n)
+static int tcp_descriptor(struct channel *c)
 {
-	struct msghdr m = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
-
-	return sys.sendmsg(tcp_of(c)->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-static ssize_t tcp_recv(struct channel *c, const struct iovec *iov, int n)
-{
-	struct msghdr m = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
-
-	return sys.recvmsg(tcp_of(c)->fd, &m, MSG_DONTWAIT);
+	return tcp_of(c)->fd;
 }
 
 /* ---- datagrams -------------------------------------------------------------------------------------------------------- */
@@ -300,10 +291,11 @@ static void tcp_close(struct channel *c, int abort)
 #define TCP_OPS(name_, send_to_, recv_from_, next_)                                             \
 	{                                                                                       \
 		.name = name_, .bind = tcp_bind, .listen = tcp_listen, .connect = tcp_connect,  \
-		.connect_result = tcp_connect_result, .accept = tcp_accept, .send = tcp_send,   \
-		.recv = tcp_recv, .send_to = send_to_, .recv_from = recv_from_, .next = next_,  \
-		.shutdown = tcp_shutdown, .name_of = tcp_name_of, .set_option = tcp_set_option, \
-		.get_option = tcp_get_option, .start = tcp_start, .close = tcp_close,           \
+		.connect_result = tcp_connect_result, .accept = tcp_accept,                     \
+		.descriptor = tcp_descriptor, .send_to = send_to_, .recv_from = recv_from_,     \
+		.next = next_, .shutdown = tcp_shutdown, .name_of = tcp_name_of,                \
+		.set_option = tcp_set_option, .get_option = tcp_get_option, .start = tcp_start, \
+		.close = tcp_close,                                                             \
 	}
 
 static const struct channel_ops tcp_ops = TCP_OPS("tcp", no_send_to, no_recv_from, no_next);

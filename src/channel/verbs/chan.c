@@ -160,11 +160,6 @@ static int op_accept(struct channel *ch, struct channel **out)
 	return -EAGAIN;
 }
 
-static ssize_t op_send(struct channel *ch, const struct iovec *iov, int n)
-{
-	return -EOPNOTSUPP;
-}
-
 /* What has been said cannot be taken back, so the second half of a close says that both are over. */
 static int op_shutdown(struct channel *ch, int how)
 {
@@ -325,8 +320,6 @@ static const struct channel_ops rdc_ops = {
 	.connect = op_connect,
 	.connect_result = op_connect_result,
 	.accept = op_accept,
-	.send = op_send,
-	.recv = op_send,
 	.shutdown = op_shutdown,
 	.name_of = op_name_of,
 	.set_option = op_set_option,

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a pass of a proxy thread costs the system: calls are counted in the table that they go through. Threads are stepped by
+ * hand, kernels are played by the test; sockets are real ones. Every case runs with a call a socket and with a ring.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "proxy/proxy.h"
+#include "socket/socket.h"
+
+#define THREADS 4
+#define SQ_LOG2 10
+#define CONNS 20
+#define IDLE 10000
+#define SOCKETS (THREADS * (IDLE + 512))
+#define SEG_LOG2 16
+#define SEGMENTS 64
+
+static struct gnet_sqe sq[THREADS << SQ_LOG2];
+static struct gnet_sq_head sq_head[THREADS];
+static struct gnet_call calls[64];
+static struct gnet_ctl ctl;
+static struct gnet_sock_bus *bus;
+static uint8_t memory[SEGMENTS << SEG_LOG2];
+
+static struct {
+	struct platform_dev *dev;
+	struct proxy *proxy;
+	struct slab slab;
+	struct sockets all;
+	struct sockaddr_un at;
+	socklen_t at_len;
+	int listener;
+	uint64_t tail[THREADS], now;
+	bool ring; /* wanted, and there is one */
+} r;
+
+static struct {
+	unsigned sends, receives, waits, rings, in_rings;
+} calls_made;
+
+static ssize_t count_sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	calls_made.sends++;
+	return sys_real.sendmsg(fd, m, flags);
+}
+
+static ssize_t count_recvmsg(int fd, struct msghdr *m, int flags)
+{
+	calls_made.receives++;
+	return sys_real.recvmsg(fd, m, flags);
+}
+
+static int count_epoll_wait(int epfd, struct epoll_event *ev, int max, int64_t timeout_ns)
+{
+	calls_made.waits++;
+	return sys_real.epoll_wait(epfd, ev, max, timeout_ns);
+}
+
+static void count_ring_io(struct sys_ring *ring, struct sys_io *io, unsigned n)
+{
+	calls_made.rings++;
+	calls_made.in_rings += n;
+	sys_real.ring_io(ring, io, n);
+}
+
+/* ---- the rig ----------------------------------------------------------------------------------- */
+
+/* Of pages of its own, so that some can be taken away. */
+static void *pages(size_t size)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void *table; /* of sockets, as the library allocates it */
+
+static void *alloc_pages(size_t size)
+{
+	if (size != SOCKETS * sizeof(struct sock))
+		return sys_real.alloc(size);
+	table = pages(size);
+	return table;
+}
+
+static void free_pages(void *p)
+{
+	if (p && p == table)
+		munmap(p, SOCKETS * sizeof(struct sock));
+	else
+		sys_real.free(p);
+}
+
+static void listen_somewhere(void)
+{
+	r.at.sun_family = AF_UNIX;
+	r.at_len = offsetof(struct sockaddr_un, sun_path);
+	r.at_len += 1 + (socklen_t)snprintf(r.at.sun_path + 1, 64, "gpunet-proxy-engine-%d",
+					    (int)getpid());
+	r.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(r.listener, (struct sockaddr *)&r.at, r.at_len), 0);
+	assert_int_equal(listen(r.listener, 100), 0);
+}
+
+static int rig_up(void **state, bool ring)
+{
+	struct proxy_params p = { .threads = THREADS,
+				  .ring = ring,
+				  .sentinel_ns = 1000000,
+				  .sq_log2 = SQ_LOG2,
+				  .sq = sq,
+				  .sq_head = sq_head,
+				  .calls = calls,
+				  .n_calls = 64,
+				  .ctl = &ctl,
+				  .platform = &platform_cpu };
+	struct sockets_params sp = { .max = SOCKETS, .slab = &r.slab };
+
+	memset(&r, 0, sizeof(r));
+	memset(sq, 0, sizeof(sq));
+	memset(sq_head, 0, sizeof(sq_head));
+	bus = pages(SOCKETS * sizeof(*bus));
+	if (!bus || platform_cpu.open(0, NULL, &r.dev))
+		return -1;
+	sys.alloc = alloc_pages;
+	sys.free = free_pages;
+	sys.sendmsg = count_sendmsg;
+	sys.recvmsg = count_recvmsg;
+	sys.epoll_wait = count_epoll_wait;
+	sys.ring_io = count_ring_io;
+	p.dev = r.dev;
+	sp.bus = bus;
+	if (proxy_open(&r.proxy, &p) || slab_init(&r.slab, memory, SEG_LOG2, SEGMENTS))
+		return -1;
+	sp.proxy = r.proxy;
+	if (sockets_init(&r.all, &sp))
+		return -1;
+	r.ring = proxy_has_ring(proxy_thread(r.proxy, 0));
+	if (ring && !r.ring)
+		print_message("no io_uring here: a call a socket is tested twice\n");
+	listen_somewhere();
+	return 0;
+}
+
+static int up_each(void **state)
+{
+	return rig_up(state, false);
+}
+
+static int up_ring(void **state)
+{
+	return rig_up(state, true);
+}
+
+static int rig_down(void **state)
+{
+	sockets_fini(&r.all);
+	slab_fini(&r.slab);
+	proxy_close(r.proxy);
+	platform_cpu.close(r.dev);
+	munmap(bus, SOCKETS * sizeof(*bus));
+	close(r.listener);
+	sys = sys_real;
+	return 0;
+}
+
+static void step(unsigned q)
+{
+	uint64_t next;
+
+	memset(&calls_made, 0, sizeof(calls_made));
+	proxy_step(proxy_thread(r.proxy, q), r.now += 1000, &next);
+}
+
+static void step_until_idle(unsigned q)
+{
+	uint64_t next;
+	unsigned idle = 0;
+
+	while (idle < 20)
+		idle = proxy_step(proxy_thread(r.proxy, q), r.now, &next) ? 0 : idle + 1;
+}
+
+/* Until nothing is left to do, and nobody has received so lately that he is asked without being told. */
+static void settle(unsigned q)
+{
+	step_until_idle(q);
+	r.now += 1000000;
+	step_until_idle(q);
+}
+
+/* A kernel sends a few bytes inline. */
+static void kernel_sends(struct sock *s, const char *text)
+{
+	unsigned q = s->slot % THREADS, i;
+	uint64_t pos = r.tail[q]++, n = strlen(text), v;
+	struct gnet_sqe *e = &sq[(q << SQ_LOG2) + pos % (1u << SQ_LOG2)];
+	char data[GNET_CELLS * GNET_CELL_DATA + 8] = "";
+
+	memcpy(data, text, n);
+	for (i = 0; i < GNET_CELLS; i++) {
+		memcpy(&v, data + (i ? i - 1 : 0) * (size_t)GNET_CELL_DATA, sizeof(v));
+		e->cell[i] = v << 8 | GNET_SQ_TAG(pos, SQ_LOG2);
+	}
+	e->cell[0] = GNET_SQ_TAG(pos, SQ_LOG2) | (uint64_t)GNET_OP_SEND << GNET_SQE0_OP_SHIFT |
+		     (uint64_t)sock_fd(s) << GNET_SQE0_FD_SHIFT | n << GNET_SQE0_LEN_SHIFT;
+}
+
+/* How many bytes the socket's line tells of; a kernel has consumed them. */
+static uint64_t kernel_receives(struct sock *s)
+{
+	struct gnet_sock_bus *b = &bus[s->slot];
+	uint64_t tail = b->line.cell[0] >> GNET_LINE_TAIL_SHIFT & GNET_LINE_TAIL_MASK;
+	uint64_t n = tail - b->head;
+
+	__atomic_store_n(&b->head, tail, __ATOMIC_RELEASE);
+	return n;
+}
+
+/* A connected socket of thread q, and its peer. */
+static struct sock *connection(unsigned q, int *peer)
+{
+	struct channel *ch;
+	struct sock *s;
+
+	assert_int_equal(
+		channel_create(NULL, proxy_thread(r.proxy, q), AF_UNIX, SOCK_STREAM, 0, &ch), 0);
+	s = sock_new(&r.all, q, ch);
+	assert_non_null(s);
+	sock_publish(s);
+	assert_int_equal(sock_connect(s, (struct sockaddr *)&r.at, r.at_len, false), 0);
+	*peer = accept4(r.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	assert_true(*peer >= 0);
+	return s;
+}
+
+/* ---- (a) what is queued goes in one call ------------------------------------------------------- */
+
+static void what_is_queued_goes_in_one_call(void **state)
+{
+	char in[2048];
+	struct sock *s;
+	int peer, i;
+
+	s = connection(0, &peer);
+	settle(0);
+	for (i = 0; i < 40; i++)
+		kernel_sends(s, "one of forty, ");
+	step(0);
+	assert_int_equal(calls_made.sends, 1);
+	assert_int_equal(calls_made.rings, 0); /* alone it is not worth one */
+	assert_int_equal(read(peer, in, sizeof(in)), 40 * strlen("one of forty, "));
+	close(peer);
+}
+
+static void several_sockets_share_a_call(void **state)
+{
+	struct sock *s[CONNS];
+	int peer[CONNS], i;
+	char in[64];
+
+	for (i = 0; i < CONNS; i++)
+		s[i] = connection(0, &peer[i]);
+	settle(0);
+	for (i = 0; i < CONNS; i++) {
+		kernel_sends(s[i], "to each ");
+		kernel_sends(s[i], "of them");
+	}
+	step(0);
+	assert_int_equal(calls_made.sends, r.ring ? 0 : CONNS);
+	for (i = 0; i < CONNS; i++) {
+		assert_int_equal(read(peer[i], in, sizeof(in)), 15);
+		assert_memory_equal(in, "to each of them", 15);
+	}
+	settle(0);
+	for (i = 0; i < CONNS; i++)
+		assert_int_equal(write(peer[i], "answer", 6), 6);
+	step(0);
+	assert_int_equal(calls_made.waits, 1);
+	assert_int_equal(calls_made.receives, r.ring ? 0 : CONNS);
+	if (r.ring) {
+		assert_int_equal(calls_made.rings, 1);
+		assert_int_equal(calls_made.in_rings, CONNS);
+	}
+	for (i = 0; i < CONNS; i++) {
+		assert_int_equal(kernel_receives(s[i]), 6);
+		close(peer[i]);
+	}
+}
+
+/* What the line of a socket holds inline, and consumes it. */
+static unsigned kernel_reads(struct sock *s, char *out)
+{
+	const struct gnet_line *l = &bus[s->slot].line;
+	unsigned n = l->cell[0] >> GNET_LINE_INLINE_SHIFT & 0x7f, i;
+
+	for (i = 0; i < n; i++)
+		out[i] = (char)(l->cell[1 + i / GNET_CELL_DATA] >> 8 * (1 + i % GNET_CELL_DATA));
+	assert_int_equal(kernel_receives(s), n);
+	return n;
+}
+
+/* Who needs a segment may have that of another whose reader has consumed everything (R7), but not while it is being filled. */
+static void a_segment_that_is_being_filled_stays(void **state)
+{
+	struct sock *a, *b;
+	int of_a, of_b, i;
+	char in[128];
+
+	a = connection(0, &of_a);
+	b = connection(0, &of_b);
+	settle(0);
+	for (i = 0; i < SEGMENTS - 1; i++)
+		assert_true(slab_get(&r.slab) >= 0);
+	assert_int_equal(write(of_a, "unread", 6), 6);
+	settle(0);
+	assert_int_equal(write(of_a, "so there is a segment", 21), 21);
+	settle(0);
+	assert_int_equal(a->st.rx_seg >= 0, 1);
+	assert_int_equal(write(of_b, "unread", 6), 6);
+	settle(0);
+	assert_int_equal(b->st.rx_seg, -1);
+	assert_int_equal(kernel_receives(a), 27);
+	assert_int_equal(write(of_a, "first", 5), 5);
+	assert_int_equal(write(of_b, "second", 6), 6);
+	step(0);
+	assert_int_equal(kernel_reads(a, in), 5);
+	assert_memory_equal(in, "first", 5);
+	/* The other one has to wait until its own reader goes on. */
+	assert_int_equal(kernel_receives(b), 6);
+	settle(0);
+	assert_int_equal(kernel_reads(b, in), 6);
+	assert_memory_equal(in, "second", 6);
+	close(of_a);
+	close(of_b);
+}
+
+/* ---- (b) what idle sockets cost ---------------------------------------------------------------- */
+
+/* Nobody reads or writes anything about sockets from `first` on; slots are taken in their order. */
+static void forbid(uint32_t first, int how)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t from = (first * sizeof(*bus) + page - 1) / page * page;
+
+	assert_int_equal(mprotect((char *)bus + from, SOCKETS * sizeof(*bus) - from, how), 0);
+	from = (first * sizeof(struct sock) + page - 1) / page * page;
+	assert_int_equal(mprotect((char *)table + from, SOCKETS * sizeof(struct sock) - from, how),
+			 0);
+}
+
+/* One round of traffic on all connections; the calls that it took. */
+static unsigned traffic(struct sock **s, const int *peer)
+{
+	unsigned sum = 0, i, pass;
+	char in[64];
+
+	for (i = 0; i < CONNS; i++)
+		assert_int_equal(write(peer[i], "question", 8), 8);
+	for (pass = 0; pass < 12; pass++) {
+		step(0);
+		sum += calls_made.sends + calls_made.receives + calls_made.waits + calls_made.rings;
+		for (i = 0; i < CONNS; i++) {
+			if (kernel_receives(s[i]))
+				kernel_sends(s[i], "answer");
+		}
+	}
+	for (i = 0; i < CONNS; i++)
+		assert_int_equal(read(peer[i], in, sizeof(in)), 6);
+	settle(0);
+	return sum;
+}
+
+static unsigned idle_possible(void)
+{
+	struct rlimit l;
+
+	getrlimit(RLIMIT_NOFILE, &l);
+	l.rlim_cur = l.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &l);
+	return l.rlim_cur > 2 * IDLE + 200 ? IDLE : (unsigned)(l.rlim_cur - 200) / 2;
+}
+
+static void idle_sockets_cost_nothing(void **state)
+{
+	static int idle[IDLE];
+	unsigned n = idle_possible(), i, alone, among;
+	struct sock *s[CONNS], *first = NULL, *other;
+	int peer[CONNS];
+
+	for (i = 0; i < CONNS; i++)
+		s[i] = connection(0, &peer[i]);
+	settle(0);
+	traffic(s, peer);
+	alone = traffic(s, peer);
+	for (i = 0; i < n; i++) {
+		other = connection(0, &idle[i]);
+		if (!first)
+			first = other;
+	}
+	for (i = 0; i < n / 64 + 2; i++)
+		settle(0);
+	/* The first few share pages with those that are busy. */
+	forbid(first->slot, PROT_NONE);
+	among = traffic(s, peer);
+	forbid(first->slot, PROT_READ | PROT_WRITE);
+	assert_int_equal(among, alone);
+	print_message("%u calls for %u messages there and back, beside %u idle sockets, too\n",
+		      alone, CONNS, n);
+	for (i = 0; i < n; i++)
+		close(idle[i]);
+	for (i = 0; i < CONNS; i++)
+		close(peer[i]);
+}
+
+/* ---- (c) sockets are spread over the threads ---------------------------------------------------- */
+
+static void accepted_sockets_are_spread_evenly(void **state)
+{
+	unsigned of[THREADS] = { 0 }, i;
+	struct sockaddr_un at = r.at;
+	socklen_t len = r.at_len + 1;
+	int fd[64 * THREADS];
+	struct channel *ch;
+	struct sock *l;
+
+	at.sun_path[r.at_len - offsetof(struct sockaddr_un, sun_path)] = 'b';
+	assert_int_equal(
+		channel_create(NULL, proxy_thread(r.proxy, 1), AF_UNIX, SOCK_STREAM, 0, &ch), 0);
+	l = sock_new(&r.all, 1, ch);
+	assert_non_null(l);
+	sock_publish(l);
+	assert_int_equal(ch->ops->bind(ch, (struct sockaddr *)&at, len), 0);
+	assert_int_equal(sock_listen(l, 100), 0);
+	for (i = 0; i < 64 * THREADS; i++) {
+		uint64_t cell;
+
+		fd[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		assert_int_equal(connect(fd[i], (struct sockaddr *)&at, len), 0);
+		step(1);
+		assert_int_equal(l->accepted, i + 1);
+		cell = bus[l->slot].line.cell[1 + i % GNET_ACCEPT_RING];
+		of[GNET_FD_SLOT((int)(cell >> 8 & 0x7fffffff)) % THREADS]++;
+		bus[l->slot].head = i + 1;
+	}
+	for (i = 0; i < THREADS; i++)
+		assert_int_equal(of[i], 64);
+	for (i = 0; i < 64 * THREADS; i++)
+		close(fd[i]);
+}
+
+#ifndef PROXY_ENGINE_RIG
+#define BOTH(name)                                                    \
+	{ #name ", a call a socket", name, up_each, rig_down, NULL }, \
+	{                                                             \
+#name ", with a ring", name, up_ring, rig_down, NULL  \
+	}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		BOTH(what_is_queued_goes_in_one_call),      BOTH(several_sockets_share_a_call),
+		BOTH(a_segment_that_is_being_filled_stays), BOTH(idle_sockets_cost_nothing),
+		BOTH(accepted_sockets_are_spread_evenly),
+	};
+
+	alarm(60);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#endif

@@ -13,6 +13,7 @@ void stream_set_init(struct stream_set *set, struct proxy_thread *t, struct slab
 	list_init(&set->attached);
 	list_init(&set->hot);
 	set->n_hot = 0;
+	set->crowded_until = 0;
 	list_init(&set->closing);
 	list_init(&set->later);
 	set->bytes_in = set->bytes_out = set->unsent = 0;
@@ -72,7 +73,8 @@ static unsigned wake_waiters(struct stream_set *set)
 
 /*
  * A peer that answers within microseconds is met sooner by asking its socket than by waiting for the event that tells of it, and
- * the asking saves a system call. So a few streams that have just received are asked in every pass.
+ * the asking saves a system call. So a few streams that have just received are asked in every pass. When more than a few receive, one
+ * question for events tells of many, and who is not asked would wait while the few are.
  */
 #define HOT_STREAMS 4
 #define HOT_NS 50000
@@ -82,8 +84,12 @@ void stream_heat(struct stream *s)
 	struct stream_set *set = s->set;
 
 	s->hot_until = proxy_now(set->t) + HOT_NS;
-	if (!list_empty(&s->hot_link) || set->n_hot == HOT_STREAMS)
+	if (!list_empty(&s->hot_link))
 		return;
+	if (set->n_hot == HOT_STREAMS) {
+		set->crowded_until = s->hot_until;
+		return;
+	}
 	list_add_tail(&set->hot, &s->hot_link);
 	set->n_hot++;
 }
@@ -108,10 +114,12 @@ static void ask_hot(struct stream_set *set, uint64_t now)
 			stream_cool(s);
 			continue;
 		}
+		if (now < set->crowded_until)
+			continue;
 		s->readable = true;
 		stream_run(s);
 	}
-	if (set->n_hot)
+	if (set->n_hot && now >= set->crowded_until)
 		proxy_defer_events(set->t);
 }
 

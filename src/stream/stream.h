@@ -27,6 +27,7 @@ struct stream_set {
 	struct list attached; /* have a receive segment, longest held first */
 	struct list hot;      /* received just now: asked directly, before events tell */
 	unsigned n_hot;
+	uint64_t crowded_until; /* more receive than are asked: none is asked */
 	struct list later;      /* the system was short of memory: tried again at later_at */
 	uint64_t later_at;
 	struct list closing; /* closed by the kernel, bytes still to send */

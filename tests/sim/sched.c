@@ -33,7 +33,7 @@ struct thread {
 	bool woken;
 	unsigned weight;
 	unsigned stall; /* choices for which it is not among those that can go on, if others are */
-	int err; /* its errno */
+	int err;        /* its errno */
 	char *tls;
 	void *asan_stack;
 	const void *stack; /* the one that it was on when it stopped: a fiber's, say */

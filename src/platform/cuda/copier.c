@@ -138,21 +138,22 @@ static int drain(struct platform_copier *p, uint64_t timeout_ns)
 
 /* --- the thread --------------------------------------------------------------------------------- */
 
+/* A word that the driver does not write on its own, as it need not into all kinds of memory, is copied. */
 static cuda_result write_word(struct cuda_copier *c, cuda_devptr dst, const void *src, uint32_t n)
 {
 	const struct cuda_api *api = cuda_of(c->dev)->api;
+	cuda_result r = CUDA_INVALID_VALUE;
 	uint64_t v8;
 	uint32_t v4;
 
 	if (c->words && n == 8) {
 		memcpy(&v8, src, 8);
-		return api->write_value64(c->stream, dst, v8, 0);
-	}
-	if (c->words && n == 4) {
+		r = api->write_value64(c->stream, dst, v8, 0);
+	} else if (c->words && n == 4) {
 		memcpy(&v4, src, 4);
-		return api->write_value32(c->stream, dst, v4, 0);
+		r = api->write_value32(c->stream, dst, v4, 0);
 	}
-	return api->write_async(dst, src, n, c->stream);
+	return r == CUDA_INVALID_VALUE ? api->write_async(dst, src, n, c->stream) : r;
 }
 
 static cuda_result tell(struct cuda_copier *c, uint64_t ticket)
@@ -186,14 +187,19 @@ static cuda_result execute(struct cuda_copier *c, const struct op *o)
 	}
 }
 
-static void failed(struct cuda_copier *c, cuda_result r)
+static void failed(struct cuda_copier *c, cuda_result r, const char *what)
 {
 	if (c->err)
 		return;
-	__atomic_store_n(&c->err,
-			 cuda_fail(cuda_of(c->dev), r, "copy for RDMA to or from GPU memory"),
-			 __ATOMIC_RELEASE);
+	__atomic_store_n(&c->err, cuda_fail(cuda_of(c->dev), r, what), __ATOMIC_RELEASE);
 }
+
+static const char *const names[] = {
+	[WRITE] = "copy into GPU memory for RDMA",
+	[WORD] = "write the last word of a message into GPU memory for RDMA",
+	[READ] = "copy out of GPU memory for RDMA",
+	[MARK] = "tell how far copies for RDMA have come",
+};
 
 /* Sleeps until something is put in, or a moment while copies are under way, whose failure only the driver knows. */
 static void sleep_a_while(struct cuda_copier *c)
@@ -225,7 +231,7 @@ static void check_alive(struct cuda_copier *c)
 	cuda_result r = cuda_of(c->dev)->api->stream_query(c->stream);
 
 	if (r != CUDA_OK && r != CUDA_NOT_READY)
-		failed(c, r);
+		failed(c, r, "copy for RDMA to or from GPU memory");
 }
 
 static void *work(void *arg)
@@ -240,9 +246,11 @@ static void *work(void *arg)
 	}
 	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
 		if (__atomic_load_n(&c->head, __ATOMIC_ACQUIRE) != c->tail) {
-			r = c->err ? CUDA_OK : execute(c, &c->ring[c->tail & c->mask]);
+			const struct op *o = &c->ring[c->tail & c->mask];
+
+			r = c->err ? CUDA_OK : execute(c, o);
 			if (r != CUDA_OK)
-				failed(c, r);
+				failed(c, r, names[o->kind]);
 			__atomic_store_n(&c->tail, c->tail + 1, __ATOMIC_RELEASE);
 			idle_since = 0;
 			continue;

@@ -15,6 +15,7 @@ static const struct command {
 	{ "perf", "gpunet perf", cmd_perf,
 	  "bandwidth, latency and connections a second, columns of perftest" },
 	{ "stat", "gpunet stat", cmd_stat, "the sockets of running processes, as ss shows them" },
+	{ "rnic", "gpunet rnic", cmd_rnic, "the software RNIC of running processes" },
 	{ "doctor", "gpunet doctor", cmd_doctor,
 	  "what this machine can do, what is missing, how to get it" },
 	{ "info", "gpunet info", cmd_info,

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gpunet stat: the sockets of running processes, read from the pages that they show (<gpunet/stat.h>). */
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <gpunet/dev/abi/net.h>
 #include <gpunet/stat.h>
@@ -12,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "page.h"
 #include "tool.h"
 
 /* One network of one process. */
@@ -50,60 +47,6 @@ static void help(void)
 
 /* ---- finding ------------------------------------------------------------------------------------- */
 
-/* Whether descriptor `fd` of a process is the memory file of that name. */
-static bool is_named(int pid, int fd, const char *name)
-{
-	char path[64], to[128], want[64];
-	ssize_t n;
-
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
-	snprintf(want, sizeof(want), "/memfd:%s", name);
-	n = readlink(path, to, sizeof(to) - 1);
-	if (n <= 0)
-		return false;
-	to[n] = 0;
-	return strncmp(to, want, strlen(want)) == 0 && strchr(" ", to[strlen(want)]);
-}
-
-static const void *map_fd_of(int pid, int fd, size_t *size)
-{
-	char path[64];
-	struct stat st;
-	const void *p = MAP_FAILED;
-	int own;
-
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
-	own = open(path, O_RDONLY | O_CLOEXEC);
-	if (own < 0)
-		return NULL;
-	if (fstat(own, &st) == 0 && st.st_size > 0) {
-		*size = (size_t)st.st_size;
-		p = mmap(NULL, *size, PROT_READ, MAP_SHARED, own, 0);
-	}
-	close(own);
-	return p == MAP_FAILED ? NULL : p;
-}
-
-/* A process in a container knows itself by another number. */
-static bool same_process(int pid, int told)
-{
-	char path[64], line[256];
-	bool same = pid == told;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", pid);
-	f = same ? NULL : fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f)) {
-		const char *last = strrchr(line, '\t');
-
-		if (strncmp(line, "NSpid:", 6) == 0 && last)
-			same = atoi(last) == told;
-	}
-	if (f)
-		fclose(f);
-	return same;
-}
-
 static void close_view(struct view *v)
 {
 	if (v->page)
@@ -130,18 +73,18 @@ static bool open_view(struct view *v, int pid, int fd)
 
 	memset(v, 0, sizeof(*v));
 	v->pid = pid;
-	if (!is_named(pid, fd, GPUNET_STAT_NAME))
+	if (!page_is_named(pid, fd, GPUNET_STAT_NAME))
 		return false;
-	v->page = map_fd_of(pid, fd, &v->page_size);
+	v->page = page_map(pid, fd, &v->page_size);
 	p = v->page;
 	/* A forked child has a copy of the descriptor, and no part in the network. */
-	if (!p || !sane(v) || !same_process(pid, p->pid)) {
+	if (!p || !sane(v) || !page_same_process(pid, p->pid)) {
 		close_view(v);
 		return false;
 	}
 	if (p->bus_fd >= 0 && p->abi == GNET_ABI_VERSION &&
-	    is_named(pid, p->bus_fd, GPUNET_STAT_BUS_NAME))
-		v->bus = map_fd_of(pid, p->bus_fd, &v->bus_size);
+	    page_is_named(pid, p->bus_fd, GPUNET_STAT_BUS_NAME))
+		v->bus = page_map(pid, p->bus_fd, &v->bus_size);
 	if (v->bus && (p->bus_at > v->bus_size ||
 		       (v->bus_size - p->bus_at) / sizeof(struct gnet_sock_bus) < p->sockets)) {
 		munmap((void *)(uintptr_t)v->bus, v->bus_size);
@@ -547,62 +490,28 @@ static void print_json(const struct view *v)
 
 /* ---- all of them ------------------------------------------------------------------------------------- */
 
-/* The networks of one process: how many, or a negative errno. */
-static int show_process(int pid, bool json)
+static int show_one(int pid, int fd, void *arg)
 {
-	struct dirent *e;
-	char path[64];
-	int found = 0;
-	DIR *d;
+	const bool *json = arg;
+	struct view v;
 
-	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-	d = opendir(path);
-	if (!d)
-		return -errno;
-	while ((e = readdir(d))) {
-		struct view v;
-
-		if (!isdigit((unsigned char)e->d_name[0]) || !open_view(&v, pid, atoi(e->d_name)))
-			continue;
-		if (json)
-			print_json(&v);
-		else
-			print_text(&v);
-		close_view(&v);
-		found++;
-	}
-	closedir(d);
-	return found;
-}
-
-static int show_all(bool json)
-{
-	DIR *d = opendir("/proc");
-	struct dirent *e;
-	int found = 0;
-
-	while (d && (e = readdir(d))) {
-		int pid = atoi(e->d_name), n = pid > 0 ? show_process(pid, json) : 0;
-
-		found += n > 0 ? n : 0;
-	}
-	if (d)
-		closedir(d);
-	return found;
+	if (!open_view(&v, pid, fd))
+		return 0;
+	if (*json)
+		print_json(&v);
+	else
+		print_text(&v);
+	close_view(&v);
+	return 1;
 }
 
 static int show(int pid, bool json)
 {
-	int n = pid ? show_process(pid, json) : show_all(json);
+	int n = page_each(pid, show_one, &json);
 
 	fflush(stdout);
-	if (n == -ENOENT)
-		return tool_fail("there is no process %d", pid);
-	if (n == -EACCES || n == -EPERM)
-		return tool_fail("process %d cannot be looked into: it is another user's; root can",
-				 pid);
 	if (n < 0)
-		return tool_fail("cannot look into process %d: %s", pid, strerror(-n));
+		return page_failed(pid, n);
 	if (n == 0 && pid)
 		return tool_fail("process %d has no network open", pid);
 	if (n == 0 && !json)

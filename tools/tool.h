@@ -20,6 +20,7 @@ int cmd_doctor(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_perf(int argc, char **argv);
 int cmd_stat(int argc, char **argv);
+int cmd_rnic(int argc, char **argv);
 
 /* ---- messages (message.c) ------------------------------------------------------------------- */
 

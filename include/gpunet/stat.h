@@ -74,4 +74,61 @@ struct gpunet_stat_socket {
 	uint8_t peer[GPUNET_STAT_NAME_MAX];
 };
 
+/* ---- the software RNIC ------------------------------------------------------------------------------------------------ */
+
+/*
+ * Provider rnic has such a file for each address that it serves, GPUNET_STAT_RNIC_NAME: this struct, then records of its queue pairs. `gpunet rnic`
+ * reads it. The process brings it up to date at most 20 times a second, and once more when it has become quiet; all of it
+ * belongs together while `seq` is even and the same before and after it is read.
+ */
+#define GPUNET_STAT_RNIC_NAME "gpunet-rnic"
+#define GPUNET_STAT_RNIC_MAGIC UINT64_C(0x3143494e52504547) /* "GEPRNIC1" */
+#define GPUNET_STAT_RNIC_COUNTERS 32 /* room; those that are not there are 0 */
+
+/* The counters' names, in order; each only grows. */
+#define GPUNET_STAT_RNIC_NAMES                                                                  \
+	"tx_packets", "tx_bytes", "rx_packets", "rx_bytes", "rx_malformed", "rx_no_qp",         \
+		"rx_wrong_peer", "rx_wrong_qkey", "rx_duplicate", "rx_out_of_order",            \
+		"rx_stale_response", "rx_dropped_no_wqe", "rx_access", "rx_invalid", "rx_cnp",  \
+		"tx_cnp", "rx_marked", "paced", "tx_acks", "tx_naks", "tx_rnr_naks", "rx_naks", \
+		"rx_rnr_naks", "implied_naks", "retransmits", "timeouts", "retry_exceeded",     \
+		"rnr_exceeded", "held", "held_lost", "cq_full"
+
+struct gpunet_stat_rnic {
+	uint64_t magic; /* 0: being opened, or closed */
+	uint32_t size;  /* of this struct: the records come behind it */
+	uint32_t record_size;
+	uint32_t records; /* room */
+	int32_t pid;
+	char device[64]; /* "rnic:127.0.0.1" */
+	char interface[16];
+	uint32_t mtu;  /* bytes of payload in a packet at most */
+	uint32_t slot; /* top byte of its queue pairs' numbers */
+	uint64_t seq;
+	uint64_t qps; /* in all; the first of them have records */
+	uint64_t counter[GPUNET_STAT_RNIC_COUNTERS];
+};
+
+enum gpunet_stat_qp_state {
+	GPUNET_STAT_QP_RESET,
+	GPUNET_STAT_QP_INIT,
+	GPUNET_STAT_QP_RTR,
+	GPUNET_STAT_QP_RTS,
+	GPUNET_STAT_QP_SQD,
+	GPUNET_STAT_QP_SQE,
+	GPUNET_STAT_QP_ERR
+};
+
+struct gpunet_stat_rnic_qp {
+	uint64_t qpn;
+	uint64_t peer_qpn;
+	uint64_t state;    /* enum gpunet_stat_qp_state */
+	uint64_t posted;   /* work requests, modulo 2^32 */
+	uint64_t pending;  /* of them not complete */
+	uint64_t received; /* requests of the peer that were carried out, modulo 2^24 */
+	uint64_t window;   /* packets that may be unacknowledged now */
+	uint64_t rate;     /* bytes a second that congestion allows; 0: it knows of none */
+	uint8_t peer[16];  /* its address, IPv4 as ::ffff:a.b.c.d */
+};
+
 #endif

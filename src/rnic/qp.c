@@ -214,6 +214,29 @@ uint64_t rnic_qp_user(const struct rnic_qp *qp)
 	return qp->user;
 }
 
+unsigned rnic_qp_each(const struct rnic *r, void (*fn)(void *arg, const struct rnic_qp_view *v),
+		      void *arg)
+{
+	const struct rnic_qp *qp;
+	unsigned n = 0;
+
+	for (qp = r->all; qp; qp = qp->next_all, n++) {
+		struct rnic_qp_view v = { .num = qp->num,
+					  .dest_qpn = qp->attr.dest_qpn,
+					  .type = qp->type,
+					  .state = qp->state,
+					  .posted = qp->sq.head,
+					  .pending = qp->sq.head - qp->sq.rep,
+					  .received = qp->resp.msn & WIRE_PSN_MASK,
+					  .window = qp->sq.cwnd,
+					  .rate = qp->cc.reacting ? qp->cc.rate : 0 };
+
+		memcpy(v.dst, qp->attr.path.dst, 16);
+		fn(arg, &v);
+	}
+	return n;
+}
+
 void rnic_qp_query(const struct rnic_qp *qp, struct rnic_qp_attr *attr)
 {
 	*attr = qp->attr;

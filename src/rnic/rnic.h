@@ -354,6 +354,23 @@ uint32_t rnic_qp_num(const struct rnic_qp *qp);
 bool rnic_qp_established(const struct rnic_qp *qp);
 uint64_t rnic_qp_user(const struct rnic_qp *qp);
 
+/** What there is to see of a queue pair. */
+struct rnic_qp_view {
+	uint32_t num, dest_qpn;
+	enum rnic_qp_type type;
+	enum rnic_qp_state state;
+	uint8_t dst[16];
+	uint32_t posted;   /**< work requests, modulo 2^32 */
+	uint32_t pending;  /**< of them not reported */
+	uint32_t received; /**< requests of the peer, modulo 2^24 */
+	uint32_t window;   /**< packets that may be unacknowledged now */
+	uint64_t rate;     /**< bytes a second; 0: not limited */
+};
+
+/** Shows all queue pairs to `fn`, which must not call into the device; how many there are. */
+unsigned rnic_qp_each(const struct rnic *r, void (*fn)(void *arg, const struct rnic_qp_view *v),
+		      void *arg);
+
 struct rnic_sge {
 	uint64_t addr; /**< in the terms of the region: from its iova on */
 	uint32_t len;

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import time
 
+from cases_rdma import RNIC, own_address
 from peerlib import (TCP_UNIX, Process, Server, case, check, each, limits, need_root, recv_exact, switches)
 
 MAGIC, STREAM_BW, STREAM_LAT = 0x46724567, 0, 1
@@ -225,3 +226,46 @@ def stat_watch(env):
     p.p.send_signal(signal.SIGTERM)
     p.expect(0)
     s.stop()
+
+
+@case("rnic_shows", limit=60)
+def rnic_shows(env):
+    """The software RNIC of a server: its device, the queue pair of a client, counters; and nothing once the client is gone."""
+    host = own_address(env)
+    server = env.echo(f"rdma://{host}:7471", extra_env=RNIC)
+
+    def device():
+        out = subprocess.run(env.command("rnic", server.pid, "--json"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             check=True, timeout=env.seconds(10)).stdout.decode()
+        return json.loads(out)
+
+    def until(what, seconds=10):
+        end = time.monotonic() + env.seconds(seconds)
+        while not what(device()):
+            check(time.monotonic() < end, f"it did not come to that: {device()}")
+            time.sleep(0.05)
+
+    first = device()
+    check(first["device"] == f"rnic:{host}" and first["pid"] == server.pid and first["qps"] == 0 and first["mtu"] == 4096,
+          f"{first}")
+    cat = env.cat(server.url, extra_env=RNIC)
+    cat.p.stdin.write(b"x" * 100000)
+    cat.p.stdin.flush()
+    left = 100000
+    while left:
+        left -= len(os.read(cat.p.stdout.fileno(), left))
+    # The last bytes may be on their way; the page follows within 50 ms.
+    until(lambda d: d["qps"] == 1 and d["queue_pairs"][0]["state"] == "rts" and d["queue_pairs"][0]["pending"] == 0)
+    now = device()
+    pair = now["queue_pairs"][0]
+    check(pair["peer"].startswith("127.") and pair["posted"] > 0 and pair["received"] > 0 and pair["peer_qpn"] > 0, f"{pair}")
+    check(now["counters"]["rx_bytes"] >= 100000 and now["counters"]["tx_bytes"] >= 100000, f"{now}")
+    text = subprocess.run(env.command("rnic", server.pid), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True,
+                          timeout=env.seconds(10)).stdout.decode()
+    check(f"device rnic:{host}, interface lo, MTU 4096, 1 queue pairs" in text and " rts " in text, text)
+    cat.p.stdin.close()
+    cat.expect(0, 20)
+    until(lambda d: d["qps"] == 0)
+    p = Process(env, env.command("rnic", os.getpid()), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    p.expect(1)
+    check("uses no software RNIC" in p.err(), p.err())

@@ -15,7 +15,7 @@ import tempfile
 import unittest
 
 ROOT, COMMAND = sys.argv[1], sys.argv[2:]
-NAMES = ("echo", "cat", "perf", "stat", "doctor", "info")
+NAMES = ("echo", "cat", "perf", "stat", "rnic", "doctor", "info")
 STATES = {"ok", "missing", "limited", "not built"}
 
 
@@ -79,6 +79,9 @@ class Command(unittest.TestCase):
         self.usage_error("perf", word="URL")
         self.usage_error("stat", "none", word="none")
         self.usage_error("stat", "0", word="1 to")
+        self.usage_error("rnic", "none", word="none")
+        self.usage_error("perf", "write_bw", "host", "--bind", "127.0.0.1", word="--bind")
+        self.usage_error("perf", "atomic_bw", "--size", "4", word="8 bytes")
         self.usage_error("perf", "stream_lat", "tcp://127.0.0.1:0", word="port 0")
         self.usage_error("perf", "stream_lat", "udp://127.0.0.1:1", word="tcp://")
         self.usage_error("perf", "stream_lat", "rdma://127.0.0.1:1", "--device", "host", word="RDMA")

@@ -170,6 +170,8 @@ static int create_qp(struct verbs_device *d, struct verbs_id *id, struct verbs_q
 	rc = make_qp(d, init, &qp->qp);
 	if (!rc && id)
 		id->qp = qp;
+	qp->host->stat_touched++;
+	vhost_flush(qp->host);
 	vhost_unlock(qp->host);
 	if (rc) {
 		sys.free(qp);
@@ -204,6 +206,8 @@ void vqp_destroy(struct verbs_qp *qp)
 	/* Acknowledgements that are due go out before. */
 	vhost_flush(h);
 	rnic_qp_destroy(qp->qp);
+	h->stat_touched++;
+	vhost_flush(h);
 	vhost_unlock(h);
 	sys.free(qp);
 }
@@ -279,6 +283,8 @@ int vqp_connect_alone(struct verbs_qp *qp, const struct verbs_peer *to,
 	memcpy(a.path.dst, to->gid, 16);
 	vhost_lock(qp->host);
 	rc = to_rts(qp->qp, &a, sys.now_ns());
+	qp->host->stat_touched++;
+	vhost_flush(qp->host);
 	vhost_unlock(qp->host);
 	return rc;
 }

@@ -14,6 +14,7 @@
 #include "base/sys.h"
 #include "rnic/pcap.h"
 #include "rnic/wire_udp.h"
+#include "wire/frame.h"
 #include "wire/roce.h"
 
 enum {
@@ -36,14 +37,16 @@ static struct list hosts = { &hosts, &hosts };
 /* One pass; the time of the next that is needed without news. */
 static uint64_t run(struct vhost *h, uint64_t now)
 {
-	uint64_t next, cm;
+	uint64_t next, cm, stat;
 
 	rnic_udp_poll(h->wire, now, BUDGET);
 	rnic_gsi_poll(h->gsi, now);
 	cm = rnic_cm_step(h->cm, now);
 	vid_work(h, now);
 	next = rnic_step(h->r, now, BUDGET);
-	return cm < next ? cm : next;
+	next = cm < next ? cm : next;
+	stat = vstat_look(h, now);
+	return stat < next ? stat : next;
 }
 
 static void kick(struct vhost *h)
@@ -71,8 +74,9 @@ void vhost_poll(struct vhost *h)
 
 void vhost_flush(struct vhost *h)
 {
-	uint64_t now = sys.now_ns(), next = rnic_step(h->r, now, BUDGET);
+	uint64_t now = sys.now_ns(), next = rnic_step(h->r, now, BUDGET), stat = vstat_look(h, now);
 
+	next = stat < next ? stat : next;
 	keep_time(h, next > now ? next : now);
 }
 
@@ -263,6 +267,16 @@ static void close_fd(int fd)
 		sys.close(fd);
 }
 
+static void show(struct vhost *h)
+{
+	char text[INET6_ADDRSTRLEN] = "", name[64];
+	bool v4 = wire_gid_is_v4(h->addr.gid);
+
+	inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? h->addr.gid + 12 : h->addr.gid, text, sizeof(text));
+	snprintf(name, sizeof(name), "rnic:%s", text);
+	vstat_open(h, name);
+}
+
 static void host_free(struct vhost *h)
 {
 	if (h->running) {
@@ -272,6 +286,7 @@ static void host_free(struct vhost *h)
 		vhost_unlock(h);
 		pthread_join(h->thread, NULL);
 	}
+	vstat_close(h);
 	close_fd(h->all_ep);
 	close_fd(h->kick_ep);
 	close_fd(h->kick_fd);
@@ -299,7 +314,7 @@ static int host_open(const struct vaddr *a, bool quiet, struct vhost **out)
 	h->refs = 1;
 	h->addr = *a;
 	h->mtu_code = wire_mtu_code(a->mtu > HEADERS ? a->mtu - HEADERS : 0);
-	h->all_ep = h->kick_ep = h->kick_fd = h->share_fd = -1;
+	h->all_ep = h->kick_ep = h->kick_fd = h->share_fd = h->page_fd = -1;
 	list_init(&h->port_names);
 	list_init(&h->waiting);
 	list_init(&h->devices);
@@ -312,8 +327,10 @@ static int host_open(const struct vaddr *a, bool quiet, struct vhost **out)
 		rc = open_device(h, quiet);
 	else if (h->ports && !h->mtu_code)
 		rc = log_error(-EMSGSIZE, "rnic: the MTU of %s, %u, is too small", a->dev, a->mtu);
-	if (!rc)
+	if (!rc) {
+		show(h);
 		rc = open_waiting(h);
+	}
 	if (rc) {
 		host_free(h);
 		return rc;

@@ -9,6 +9,7 @@
  *	id.c		listeners and connections
  *	events.c	queues of events
  *	data.c		completion queues, queue pairs, posting
+ *	stat.c		what `gpunet rnic` shows
  *
  * One host (struct vhost) for each local address that is in use, for all networks of the process. Its lock protects the
  * device, which knows no threads, and all objects on it.
@@ -76,12 +77,17 @@ struct vhost {
 	struct rnic *r;
 	struct rnic_gsi *gsi;
 	struct rnic_cm *cm;
-	uint64_t polled_at;  /* somebody polled and ran the device */
-	uint64_t wake_at;    /* the thread looks again then, whatever happens */
-	bool backoff;        /* it leaves packets to those who poll */
-	struct list waiting; /* ids that wait for an RTU */
-	struct list devices; /* of the providers */
-	uint16_t *ports;     /* ids bound to each port */
+	struct gpunet_stat_rnic *page; /* what other processes may see, see stat.c; NULL: nothing */
+	size_t page_size;
+	int page_fd;
+	uint64_t stat_at, stat_mark; /* when it was told, and what had happened by then */
+	uint64_t stat_touched;       /* queue pairs came, went or changed their state */
+	uint64_t polled_at;          /* somebody polled and ran the device */
+	uint64_t wake_at;            /* the thread looks again then, whatever happens */
+	bool backoff;                /* it leaves packets to those who poll */
+	struct list waiting;         /* ids that wait for an RTU */
+	struct list devices;         /* of the providers */
+	uint16_t *ports;             /* ids bound to each port */
 };
 
 struct verbs {
@@ -213,6 +219,14 @@ void vshare_leave_port(struct vhost *h, uint16_t port);
 bool vshare_steer(void *ctx, const struct rnic_rx *rx);
 /* With the lock. Takes what was passed on to one of our sockets. */
 void vshare_take(struct vhost *h, int fd, uint64_t now);
+
+/* --- stat.c ------------------------------------------------------------------------------------- */
+
+/* Never fails: without the page a host works all the same. */
+void vstat_open(struct vhost *h, const char *device);
+void vstat_close(struct vhost *h);
+/* With the lock. Brings it up to date if it is time; when to look again, UINT64_MAX: when something has happened. */
+uint64_t vstat_look(struct vhost *h, uint64_t now);
 
 /* --- events.c ----------------------------------------------------------------------------------- */
 

@@ -15,7 +15,9 @@ static void wake_event(struct proxy_watch *w, uint32_t events)
 	struct proxy_thread *t = list_entry(w, struct proxy_thread, wake);
 	uint64_t n;
 
-	(void)events;
+	/* Reading makes the descriptor writable anew, which is no news. */
+	if (!(events & EPOLLIN))
+		return;
 	if (sys.read(t->wake_fd, &n, sizeof(n)) < 0)
 		return; /* somebody was woken for nothing */
 }

@@ -40,13 +40,23 @@ int ib_comp_fd(struct verbs_comp *c)
 	return c->channel->fd;
 }
 
+static void disarmed(struct verbs_cq *cq)
+{
+	cq->comp->armed -= cq->armed;
+	cq->armed = false;
+}
+
+/* Not until there are none, which would be a system call more each time. An event that stays because its CQ was armed twice does no
+ * harm: what comes next makes an edge as well. */
 void ib_comp_drain(struct verbs_comp *c)
 {
 	struct ibv_cq *cq;
 	void *ctx;
 
-	while (!ib_lib.get_cq_event(c->channel, &cq, &ctx))
+	while (c->armed && !ib_lib.get_cq_event(c->channel, &cq, &ctx)) {
 		ib_lib.ack_cq_events(cq, 1);
+		disarmed(ctx);
+	}
 }
 
 int ib_cq_create(struct verbs_device *d, unsigned entries, struct verbs_comp *c,
@@ -63,12 +73,14 @@ int ib_cq_create(struct verbs_device *d, unsigned entries, struct verbs_comp *c,
 		sys.free(cq);
 		return rc;
 	}
+	cq->comp = c;
 	*out = cq;
 	return 0;
 }
 
 void ib_cq_destroy(struct verbs_cq *cq)
 {
+	disarmed(cq);
 	(void)ib_lib.destroy_cq(cq->cq);
 	sys.free(cq);
 }
@@ -103,7 +115,13 @@ int ib_poll(struct verbs_cq *cq, struct verbs_wc *wc, int n)
 
 int ib_arm(struct verbs_cq *cq)
 {
-	return -ibv_req_notify_cq(cq->cq, 0);
+	int rc = ibv_req_notify_cq(cq->cq, 0);
+
+	if (!rc && !cq->armed) {
+		cq->armed = true;
+		cq->comp->armed++;
+	}
+	return -rc;
 }
 
 /* ---- queue pairs ---------------------------------------------------------------------------------------------------------------- */

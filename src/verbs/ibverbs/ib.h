@@ -102,10 +102,14 @@ struct verbs_qp {
 
 struct verbs_comp {
 	struct ibv_comp_channel *channel;
+	unsigned
+		armed; /* CQs that are, as far as is known: no more events than these can be waited for */
 };
 
 struct verbs_cq {
 	struct ibv_cq *cq;
+	struct verbs_comp *comp;
+	bool armed;
 };
 
 /* The device of a context, or NULL when there are too many or it has no protection domain to give. */

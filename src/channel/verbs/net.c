@@ -68,10 +68,15 @@ static unsigned poll_cq(struct rdc_thread *t, struct rdc_cq *q)
 	return done;
 }
 
+/* All of what lies in it now: a goodbye may be behind many messages of other connections. */
 void rdc_drain(struct rdc *c)
 {
-	if (c->cq)
-		poll_cq(c->t, c->cq);
+	unsigned n, done = 0, full = POLL_BATCH * POLL_ROUNDS;
+
+	do {
+		n = c->cq ? poll_cq(c->t, c->cq) : 0;
+		done += n;
+	} while (n == full && done < c->cq->size);
 }
 
 /* Owners are told at last, when everything that came at once is known. */

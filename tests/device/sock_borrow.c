@@ -381,6 +381,8 @@ int main(void)
 		test_sleep_ms(1);
 	CHECK_EQ(sockets(g), 3);
 	test_close(g);
-	run_out();
+	/* Over RDMA a socket has its segments from before the connection on, and others wait for it. */
+	if (!test_rdma())
+		run_out();
 	return 0;
 }

@@ -30,7 +30,9 @@ GNET_DEV int churn(struct test_args *a, struct test_report *r)
 			__nanosleep(20000);
 	test_k_sleep(100000); /* by then all of them wait; if not, the test shows less */
 	for (int i = 0; i < 100; i++) {
-		K_GET(r, fd, gsocket(a->net, a->where->a.sa.sa_family, GNET_SOCK_STREAM, 0));
+		K_GET(r, fd,
+		      gsocket(a->net, a->where->a.sa.sa_family, GNET_SOCK_STREAM,
+			      a->where->protocol));
 		K_EQ(r, opt_set(a->net, fd, GNET_SOL_SOCKET, GNET_SO_KEEPALIVE, 1), 0);
 		K_EQ(r, gclose(a->net, fd), 0);
 	}
@@ -46,7 +48,8 @@ GNET_DEV int connect_in_vain(struct test_args *a, struct test_report *r, uint8_t
 
 	if (blockIdx.x == 0)
 		return churn(a, r);
-	K_GET(r, fd, gsocket(a->net, a->where->a.sa.sa_family, GNET_SOCK_STREAM, 0));
+	K_GET(r, fd,
+	      gsocket(a->net, a->where->a.sa.sa_family, GNET_SOCK_STREAM, a->where->protocol));
 	arrived(a);
 	K_EQ(r, gconnect(a->net, fd, &a->where->a, a->where->len), -ECANCELED);
 	return 0;

@@ -76,7 +76,7 @@ GNET_DEV int unconnected(struct test_args *a, struct test_report *r, uint8_t *bu
 {
 	int fd;
 
-	K_GET(r, fd, gsocket(a->net, a->want->a.sa.sa_family, GNET_SOCK_STREAM, 0));
+	K_GET(r, fd, gsocket(a->net, a->want->a.sa.sa_family, GNET_SOCK_STREAM, a->want->protocol));
 	K_EQ(r, grecv(a->net, fd, buf, 10, 0), -ENOTCONN);
 	K_EQ(r, gsend(a->net, fd, buf, 10, 0), -ENOTCONN);
 	K_EQ(r, gshutdown(a->net, fd, GNET_SHUT_WR), -ENOTCONN);

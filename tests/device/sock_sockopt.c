@@ -138,7 +138,7 @@ GNET_DEV int options(struct test_args *a, struct test_report *r, uint8_t *buf)
 {
 	int listener, fd, tcp = a->want->a.sa.sa_family != GNET_AF_UNIX;
 
-	K_GET(r, fd, gsocket(a->net, a->want->a.sa.sa_family, GNET_SOCK_STREAM, 0));
+	K_GET(r, fd, gsocket(a->net, a->want->a.sa.sa_family, GNET_SOCK_STREAM, a->want->protocol));
 	K_CALL(defaults(a, r, fd));
 	K_CALL(changes(a, r, fd));
 	K_CALL(structs(a, r, fd));

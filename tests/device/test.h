@@ -10,6 +10,7 @@
 #ifndef GPUNET_TEST_H
 #define GPUNET_TEST_H
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -103,14 +104,17 @@ static inline void test_begin(unsigned seconds)
 	alarm(seconds * TEST_SLOW * (factor ? factor : 1));
 }
 
-/* Rounds: `full` in a plain build, less in a slow one, `whole` with GPUNET_TEST_LONG=1. */
+static inline const char *test_rdma(void);
+
+/* Rounds: `full` in a plain build, less in a slow one and over RDMA, `whole` with GPUNET_TEST_LONG=1. */
 static inline unsigned test_rounds(unsigned full, unsigned whole)
 {
 	const char *text = getenv("GPUNET_TEST_LONG");
 
 	if (text && strcmp(text, "1") == 0)
 		return whole;
-	return full / TEST_SLOW ? full / TEST_SLOW : 1;
+	full /= TEST_SLOW * (test_rdma() ? 16 : 1);
+	return full ? full : 1;
 }
 
 static inline void test_sleep_ms(unsigned ms)
@@ -255,15 +259,31 @@ struct test_addr {
 		uint8_t bytes[128];
 	} a;
 	uint32_t len;
+	int protocol; /* of gsocket */
 	uint64_t ready;
 };
 
 enum test_kind { TEST_TCP, TEST_TCP6, TEST_UNIX, TEST_ABSTRACT, TEST_KINDS };
 
+/*
+ * GPUNET_TEST_RDMA=ADDRESS: every kind of stream goes over RDMA instead, at that address of this machine, IPv4 or IPv6. The host's own
+ * ends do so as well where the program runs under librspreload.
+ */
+static inline const char *test_rdma(void)
+{
+	return getenv("GPUNET_TEST_RDMA");
+}
+
+/* A stream socket of the host. librspreload lets those with flags be ordinary ones. */
+static inline int test_host_socket(int family)
+{
+	return socket(family, SOCK_STREAM | (test_rdma() ? 0 : SOCK_CLOEXEC), 0);
+}
+
 static inline int test_has_ipv6(void)
 {
 	struct sockaddr_in6 a;
-	int fd = socket(AF_INET6, SOCK_STREAM, 0), rc;
+	int fd = test_rdma() ? -1 : socket(AF_INET6, SOCK_STREAM, 0), rc;
 
 	if (fd < 0)
 		return 0;
@@ -275,6 +295,20 @@ static inline int test_has_ipv6(void)
 	return rc == 0;
 }
 
+static inline void test_addr_rdma(struct test_addr *a, const char *text)
+{
+	a->protocol = GNET_PROTO_RDMA;
+	if (inet_pton(AF_INET, text, &a->a.in.sin_addr) == 1) {
+		a->a.in.sin_family = AF_INET;
+		a->len = sizeof(a->a.in);
+		return;
+	}
+	a->a.in6.sin6_family = AF_INET6;
+	a->len = sizeof(a->a.in6);
+	if (inet_pton(AF_INET6, text, &a->a.in6.sin6_addr) != 1)
+		FAIL("GPUNET_TEST_RDMA: %s is no address", text);
+}
+
 /* A loopback address to bind: port 0, or a path or name of this process. */
 static inline void test_addr_make(struct test_addr *a, enum test_kind kind)
 {
@@ -282,6 +316,10 @@ static inline void test_addr_make(struct test_addr *a, enum test_kind kind)
 	char name[64];
 
 	memset(a, 0, sizeof(*a));
+	if (test_rdma()) {
+		test_addr_rdma(a, test_rdma());
+		return;
+	}
 	switch (kind) {
 	case TEST_TCP:
 		a->a.in.sin_family = AF_INET;
@@ -329,7 +367,7 @@ static inline void test_addr_wait(struct test_addr *a, const struct test_report 
 
 static inline int test_connect(const struct test_addr *a)
 {
-	int fd = socket(a->a.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = test_host_socket(a->a.sa.sa_family);
 
 	CHECK(fd >= 0);
 	if (connect(fd, &a->a.sa, a->len) != 0)
@@ -340,7 +378,7 @@ static inline int test_connect(const struct test_addr *a)
 /* A listener of the host; `a` is then the address to connect to. */
 static inline int test_listen(struct test_addr *a, int backlog)
 {
-	int fd = socket(a->a.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = test_host_socket(a->a.sa.sa_family);
 	socklen_t len = sizeof(a->a);
 
 	CHECK(fd >= 0);
@@ -705,7 +743,7 @@ GNET_DEV int test_k_listen(gnet_t *net, const struct test_addr *want, struct tes
 			   int backlog)
 {
 	__shared__ uint32_t len;
-	int fd = gsocket(net, want->a.sa.sa_family, GNET_SOCK_STREAM, 0), rc;
+	int fd = gsocket(net, want->a.sa.sa_family, GNET_SOCK_STREAM, want->protocol), rc;
 
 	if (fd < 0)
 		return fd;
@@ -721,8 +759,10 @@ GNET_DEV int test_k_listen(gnet_t *net, const struct test_addr *want, struct tes
 		gclose(net, fd);
 		return rc;
 	}
-	if (test_k_tid() == 0)
+	if (test_k_tid() == 0) {
 		where->len = len;
+		where->protocol = want->protocol;
+	}
 	test_k_set(&where->ready, 1);
 	return fd;
 }
@@ -733,7 +773,7 @@ GNET_DEV int test_k_connect(gnet_t *net, const struct test_addr *where)
 	int fd, rc;
 
 	test_k_wait(&where->ready, 1);
-	fd = gsocket(net, where->a.sa.sa_family, GNET_SOCK_STREAM, 0);
+	fd = gsocket(net, where->a.sa.sa_family, GNET_SOCK_STREAM, where->protocol);
 	if (fd < 0)
 		return fd;
 	rc = gconnect(net, fd, &where->a, where->len);

@@ -28,6 +28,7 @@ import cases_rxe  # noqa: E402,F401
 import cases_rdma  # noqa: E402,F401
 import cases_rsockets  # noqa: E402,F401
 import cases_rnic  # noqa: E402,F401
+import cases_suite  # noqa: E402,F401
 import cases_tcp  # noqa: E402,F401
 from machines import Clock, Fail, Machine, Skip, make_network  # noqa: E402
 

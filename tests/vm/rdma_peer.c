@@ -19,7 +19,7 @@
 enum { RSTREAM_SERVER, RSTREAM_CLIENT, RCOPY_SERVER, RCOPY_CLIENT, SEND, SINK, MANY, ERROR };
 
 /* word: */
-enum { W_MODE, W_SIZE, W_COUNT, W_ROUNDS, W_RESULT, W_BYTES };
+enum { W_MODE, W_SIZE, W_COUNT, W_ROUNDS, W_RESULT, W_BYTES, W_NS };
 
 GNET_DEV int peer_socket(struct test_args *a, struct test_report *r, int listens)
 {
@@ -63,15 +63,19 @@ GNET_DEV int rstream_way(struct test_args *a, struct test_report *r, int fd, uin
 
 GNET_DEV int rstream(struct test_args *a, struct test_report *r, uint8_t *buf, int client)
 {
+	uint64_t since;
 	int fd;
 
 	K_GET(r, fd, peer_socket(a, r, !client));
 	K_CALL(rstream_way(a, r, fd, buf, client, 16, 1));
 	K_CALL(rstream_way(a, r, fd, buf, !client, 16, 1));
+	since = gnet_time_ns();
 	for (uint64_t i = 0; i < a->word[W_ROUNDS]; i++) {
 		K_CALL(rstream_way(a, r, fd, buf, client, a->word[W_SIZE], a->word[W_COUNT]));
 		K_CALL(rstream_way(a, r, fd, buf, !client, a->word[W_SIZE], a->word[W_COUNT]));
 	}
+	if (test_k_tid() == 0)
+		a->word[W_NS] = gnet_time_ns() - since;
 	K_EQ(r, gshutdown(a->net, fd, GNET_SHUT_RDWR), 0);
 	K_EQ(r, gclose(a->net, fd), 0);
 	return 0;
@@ -369,8 +373,8 @@ int main(int argc, char **argv)
 	test_sync(g, a.report, 1);
 	if (m->mode == RCOPY_SERVER)
 		keep(&a, argv[4]);
-	printf("result %lld, %llu bytes\n", (long long)a.word[W_RESULT],
-	       (unsigned long long)a.word[W_BYTES]);
+	printf("result %lld, %llu bytes, %llu ns\n", (long long)a.word[W_RESULT],
+	       (unsigned long long)a.word[W_BYTES], (unsigned long long)a.word[W_NS]);
 	test_close(g);
 	return 0;
 }

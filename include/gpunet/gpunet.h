@@ -78,11 +78,16 @@ struct gpunet_options {
 	 * each), "io_uring" (several by one; epoll tells when) ["auto": io_uring if the system lets it]
 	 */
 	const char *engine;
+	/*
+	 * GPUNET_RDMA_MEMORY: where the rings of rdma:// sockets are: "auto" (the GPU's memory if the NIC can be given it,
+	 * for which as many bytes as slab_bytes are reserved there where the machine has an RDMA device), "host" ["auto"]
+	 */
+	const char *rdma_memory;
 };
 
-#define GPUNET_OPTIONS_INIT                                                             \
-	{                                                                               \
-		sizeof(struct gpunet_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define GPUNET_OPTIONS_INIT                                                                \
+	{                                                                                  \
+		sizeof(struct gpunet_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
 	}
 
 /*

@@ -33,6 +33,11 @@ struct proxy_thread;
 struct channel_ring_ops {
 	void (*segments)(struct channel *c, int *rx, int *tx);
 	/*
+	 * A kernel wants to write the bytes from `pos` on into the ring itself: the number of the segment, which may be another than
+	 * that of the bytes before, in the device's memory (GNET_SEG_NEAR).
+	 */
+	int (*attach)(struct channel *c, uint64_t pos);
+	/*
 	 * The reader has consumed everything before `head`. How many more bytes are in the ring, 0 at the end, -EAGAIN when there are
 	 * no more yet, or an error. *watch: whether it has to be told when the head moves on.
 	 */
@@ -82,6 +87,21 @@ struct channel {
 
 /* ---- what the transports of one network share ---------------------------------------------------------------------------- */
 
+/* Segments in the device's memory, for transports whose devices reach it (platform.h, struct platform_near). */
+struct channel_near {
+	uint32_t n; /* how many there are; 0: none */
+	uint64_t size;
+	uint8_t *dev;
+	uint64_t bus;
+	int fd;
+	uint64_t fd_offset;
+	int (*get)(void *ctx); /* a number, without GNET_SEG_NEAR, or -ENOBUFS; from any thread */
+	void (*put)(void *ctx, int seg);
+	int (*flush)(void *ctx); /* NULL: there is no need to */
+	void *ctx;
+	char why[160];
+};
+
 struct channel_net_params {
 	struct proxy *proxy;
 	const char *verbs;  /* the provider of RDMA: option `verbs` */
@@ -92,11 +112,14 @@ struct channel_net_params {
 	int (*seg_get)(void *ctx);
 	void (*seg_put)(void *ctx, int seg);
 	void *seg_ctx;
+	struct channel_near near;
 };
 
 /* NULL serves those that share nothing: the host's own sockets. */
 struct channel_net;
 
+/* Might a transport want segments in the device's memory? */
+bool channel_near_wanted(const char *verbs);
 int channel_net_open(struct channel_net **out, const struct channel_net_params *p);
 /* The proxy has stopped and all channels are closed. No-op for NULL. */
 void channel_net_close(struct channel_net *n);
@@ -109,6 +132,8 @@ bool channel_net_has_work(struct channel_net *n, struct proxy_thread *t);
 bool channel_net_lingers(struct channel_net *n);
 
 /* As gpunet_doctor, about transports that need more than the host's sockets. */
+int channel_near_doctor(const struct channel_near *near,
+			int (*fn)(const struct gpunet_check *c, void *arg), void *arg);
 int channel_doctor(int (*fn)(const struct gpunet_check *c, void *arg), void *arg);
 
 /*

@@ -11,6 +11,11 @@ struct channel_net {
 	struct rdc_net *rdma;
 };
 
+bool channel_near_wanted(const char *verbs)
+{
+	return rdc_near_wanted(verbs);
+}
+
 int channel_net_open(struct channel_net **out, const struct channel_net_params *p)
 {
 	struct channel_net *n = sys.alloc(sizeof(*n));
@@ -49,6 +54,12 @@ bool channel_net_has_work(struct channel_net *n, struct proxy_thread *t)
 bool channel_net_lingers(struct channel_net *n)
 {
 	return n && rdc_net_lingers(n->rdma);
+}
+
+int channel_near_doctor(const struct channel_near *near,
+			int (*fn)(const struct gpunet_check *c, void *arg), void *arg)
+{
+	return rdc_near_doctor(near, fn, arg);
 }
 
 int channel_doctor(int (*fn)(const struct gpunet_check *c, void *arg), void *arg)

@@ -33,6 +33,22 @@ struct platform_mem {
 	bool shared;   /* host memory: as it was asked for */
 };
 
+/*
+ * Device memory that NICs write and read, and the CPU never touches. A NIC is given it by the dma-buf, or (where the system's drivers
+ * know such addresses) by `dev`; work requests name its first byte by `bus`.
+ */
+struct platform_near {
+	void *dev; /* the kernels' address, at a multiple of 64 KiB */
+	uint64_t bus;
+	size_t size;
+	int fd;             /* a dma-buf, -1: none */
+	uint64_t fd_offset; /* of the first byte in it */
+	bool flush; /* what a NIC has written is there for kernels after near_flush, not by itself */
+	char why[160];           /* why there is no such memory, or no dma-buf of it */
+	struct platform_mem mem; /* the device's own */
+	void *guard;
+};
+
 struct platform_info {
 	char name[64];    /* "NVIDIA H200", "CPU" */
 	char detail[160]; /* driver and its version, or how many resident blocks */
@@ -79,6 +95,21 @@ struct platform_ops {
 			 const void *src, size_t n);
 	int (*dev_read)(struct platform_dev *dev, struct platform_mem *m, size_t off, void *dst,
 			size_t n);
+
+	/*
+	 * `size` bytes of memory for NICs: 0, or a negative errno with out->why set, and then nothing is logged. No kernel may be
+	 * resident. Freed as dev_alloc's.
+	 */
+	int (*near_alloc)(struct platform_dev *dev, size_t size, struct platform_near *out);
+	void (*near_free)(struct platform_dev *dev, struct platform_near *n);
+	/* What NICs have written into such memory is there for kernels when it returns. From any thread, also beside a resident kernel. */
+	int (*near_flush)(struct platform_dev *dev);
+	/*
+	 * A dma-buf of any memory of the device: the caller's, of whatever allocator, at whatever offset. *offset: of `p` in it. The
+	 * caller closes *fd. -EOPNOTSUPP: device, driver or this kind of memory has none.
+	 */
+	int (*export_mem)(struct platform_dev *dev, const void *p, size_t n, int *fd,
+			  uint64_t *offset);
 
 	/* A host thread has changed `word`, or (NULL) any words, that kernels may wait on: wakes blocks that looked at the 128
 	 * bytes around it, or all that wait. No-op on a GPU. */

@@ -25,6 +25,33 @@ static void tell(struct report *r, const char *name, enum gpunet_status status, 
 		r->rc = r->fn(&c, r->arg);
 }
 
+/* Where RDMA would have its rings on this device. A device whose memory is the CPU's has no choice, and no line. */
+static void check_rings(struct report *r, const struct platform_ops *p)
+{
+	struct platform_params pp = { .size = sizeof(pp) };
+	struct platform_near mem;
+	struct channel_near near = { .fd = -1 };
+	struct platform_dev *dev;
+	int rc;
+
+	if (r->rc || p == &platform_cpu || !channel_near_wanted(NULL) || p->open(0, &pp, &dev))
+		return;
+	rc = p->near_alloc(dev, (size_t)64 << 10, &mem);
+	snprintf(near.why, sizeof(near.why), "%s", mem.why);
+	if (!rc) {
+		near.n = 1;
+		near.size = mem.size;
+		near.dev = mem.dev;
+		near.bus = mem.bus;
+		near.fd = mem.fd;
+		near.fd_offset = mem.fd_offset;
+	}
+	r->rc = channel_near_doctor(&near, r->fn, r->arg);
+	if (!rc)
+		p->near_free(dev, &mem);
+	p->close(dev);
+}
+
 static void check_device(struct report *r, const struct platform_ops *p, const char *name,
 			 bool optional)
 {
@@ -50,6 +77,7 @@ static void check_device(struct report *r, const struct platform_ops *p, const c
 		tell(r, "cuda module loading", GPUNET_OK, info.lazy_loading ? "lazy" : "eager",
 		     info.lazy_loading ? "load kernels with GPUNET_PREPARE before one is resident"
 				       : "");
+	check_rings(r, p);
 }
 
 static void check_memlock(struct report *r)

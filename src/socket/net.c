@@ -170,6 +170,7 @@ static int write_handle(struct gpunet *g)
 		.slab = g->slab_mem.dev,
 		.told = shared_dev(g, g->at.told),
 		.gave_up = shared_dev(g, g->at.gave_up),
+		.near_slab = g->near.dev,
 		.socks = g->socks.dev,
 		.sqd = g->sqd.dev,
 		.naps = g->naps.dev,
@@ -235,7 +236,7 @@ static void segment_put(void *slab, int seg)
 
 static int open_channels(struct gpunet *g)
 {
-	const struct channel_net_params cp = {
+	struct channel_net_params cp = {
 		.proxy = g->proxy,
 		.linger_ns = (uint64_t)g->opt.linger_ms * 1000000u,
 		.verbs = g->opt.verbs,
@@ -245,8 +246,10 @@ static int open_channels(struct gpunet *g)
 		.seg_put = segment_put,
 		.seg_ctx = &g->slab,
 	};
-	int rc = channel_net_open(&g->channels, &cp);
+	int rc;
 
+	net_near_params(g, &cp.near);
+	rc = channel_net_open(&g->channels, &cp);
 	return rc ? log_error(rc, "no memory for the transports of a network") : 0;
 }
 
@@ -312,6 +315,7 @@ static void destroy(struct gpunet *g)
 	channel_net_close(g->channels);
 	if (g->slab_ready)
 		slab_fini(&g->slab);
+	net_near_close(g);
 	proxy_close(g->proxy);
 	for (i = 0; i < 2; i++) {
 		if (host[i]->host)
@@ -342,6 +346,8 @@ int gpunet_open(gpunet_t **out, const struct gpunet_options *opt)
 		rc = open_device(g);
 	if (!rc)
 		rc = allocate(g);
+	if (!rc)
+		rc = net_near_open(g);
 	if (!rc)
 		rc = write_handle(g);
 	if (!rc)

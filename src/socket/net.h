@@ -24,8 +24,9 @@ struct gpunet {
 	struct platform_mem shared, slab_mem;                 /* host memory */
 	struct platform_mem net_mem, socks, sqd, naps, calls; /* device memory */
 	struct net_layout at;
-	struct slab slab;
-	bool slab_ready;
+	struct platform_near near; /* memory that NICs write and read; size 0: none, `why` */
+	struct slab slab, near_slab;
+	bool slab_ready, near_ready;
 	struct channel_net *channels;
 	struct proxy *proxy;
 	struct stat_book stat;
@@ -34,6 +35,11 @@ struct gpunet {
 	struct sockets sockets;
 	bool sockets_ready;
 };
+
+/* near.c: no RDMA, or no memory for it, is no error. Before the handle is written. */
+int net_near_open(struct gpunet *g);
+void net_near_close(struct gpunet *g);
+void net_near_params(struct gpunet *g, struct channel_near *out);
 
 /* options.c: fills *out from *opt (may be NULL), the environment and the defaults; checks ranges. */
 int options_complete(struct gpunet_options *out, const struct gpunet_options *opt);

@@ -136,7 +136,7 @@ static int complete_one(struct gpunet_options *o, const struct option *t)
 int options_complete(struct gpunet_options *out, const struct gpunet_options *opt)
 {
 	const char *device = getenv("GPUNET_DEVICE"), *verbs = getenv("GPUNET_VERBS"),
-		   *engine = getenv("GPUNET_ENGINE");
+		   *engine = getenv("GPUNET_ENGINE"), *memory = getenv("GPUNET_RDMA_MEMORY");
 	unsigned i;
 	int rc;
 
@@ -164,6 +164,11 @@ int options_complete(struct gpunet_options *out, const struct gpunet_options *op
 	    strcmp(out->engine, "io_uring"))
 		return log_error(-EINVAL, "option engine: \"%s\" is none of auto, epoll, io_uring",
 				 out->engine);
+	if (!out->rdma_memory)
+		out->rdma_memory = memory && *memory ? memory : "auto";
+	if (strcmp(out->rdma_memory, "auto") && strcmp(out->rdma_memory, "host"))
+		return log_error(-EINVAL, "option rdma_memory is \"%s\": use auto or host",
+				 out->rdma_memory);
 	for (i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
 		rc = complete_one(out, &table[i]);
 		if (rc)

@@ -193,13 +193,15 @@ void stream_no_bytes(struct stream *s, ssize_t rc)
 void stream_publish_received(struct stream *s, uint64_t from, uint64_t n, uint64_t unread)
 {
 	uint64_t mask = seg_size(s) - 1, i;
-	const uint8_t *ring = slab_at(s->set->slab, s->rx_seg);
+	const uint8_t *ring;
 
 	s->rx_tail = from + n;
-	if (unread || n > GNET_INLINE_MAX) {
+	/* R8: what lies in the device's memory only kernels read. */
+	if (unread || n > GNET_INLINE_MAX || ((unsigned)s->rx_seg & GNET_SEG_NEAR)) {
 		stream_publish_ring(s);
 		return;
 	}
+	ring = slab_at(s->set->slab, s->rx_seg);
 	for (i = 0; i < n; i++)
 		s->rx_mini[i] = ring[(from + i) & mask];
 	stream_publish_inline(s, s->rx_mini, (unsigned)n);

@@ -72,6 +72,7 @@ struct stream {
 	uint64_t tx_head; /* given to the channel */
 	uint64_t tx_told; /* rings: the tail that the channel knows */
 	int tx_seg;       /* -1: none */
+	bool tx_near;     /* the kernel writes into a segment of the device's memory (T7) */
 	bool rings; /* both segments are the channel's, which moves the bytes (src/stream/ring.c) */
 	bool tx_let_go;   /* the segment goes back when all of it is sent (T6) */
 	uint8_t *tx_mini; /* GNET_MINI_BYTES, while there is no segment */

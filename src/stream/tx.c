@@ -164,6 +164,10 @@ void stream_send(struct stream *s, const uint8_t *data, unsigned n)
 
 	if (!s->ch || s->shut_wr || s->closing || !n || !fits(s, n))
 		return;
+	if (s->tx_near) { /* T7: the ring is not the CPU's to write */
+		stream_fail(s, EIO);
+		return;
+	}
 	if (s->tx_seg < 0 && !s->tx_mini) {
 		s->tx_mini = sys.alloc(GNET_MINI_BYTES);
 		if (!s->tx_mini) {
@@ -188,8 +192,6 @@ void stream_tail(struct stream *s, uint64_t tail48)
 /* Half of the segments stay with who has sent most recently; the others are lent call by call, so that idle sockets never hold all. */
 static int tx_seg_reply(const struct stream *s)
 {
-	if (s->rings)
-		return s->tx_seg;
 	return s->tx_seg | (slab_scarce(s->set->slab) ? (int)GNET_TX_ONCE : 0);
 }
 
@@ -199,6 +201,11 @@ int stream_attach_tx(struct stream *s)
 	int seg;
 
 	s->tx_let_go = false;
+	if (s->rings && s->ch) {
+		seg = s->ch->ops->ring->attach(s->ch, s->tx_tail);
+		s->tx_near = seg >= 0 && ((unsigned)seg & GNET_SEG_NEAR);
+		return seg;
+	}
 	if (s->tx_seg >= 0)
 		return tx_seg_reply(s);
 	seg = stream_take_segment(s->set);

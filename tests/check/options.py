@@ -16,7 +16,7 @@ import sys
 MEMBER = re.compile(r"/\*\s*(.*?)\s*\*/\s*[\w ]+?[\s*]+(\w+);", re.S)
 COMMENT = re.compile(r"(GPUNET_\w+): (.*) \[(.*)\]$")
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-TEXTS = ("GPUNET_DEVICE", "GPUNET_VERBS", "GPUNET_ENGINE")  # options that are no numbers have no limits
+TEXTS = ("GPUNET_DEVICE", "GPUNET_VERBS", "GPUNET_ENGINE", "GPUNET_RDMA_MEMORY")  # options that are no numbers have no limits
 LONG_OPTION = re.compile(r'\{ "([a-z-]+)", (?:no|required)_argument,')
 
 

@@ -61,6 +61,16 @@ SAME(CUDA_ATTR_SM_BLOCKS, CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR);
 SAME(CUDA_ATTR_HOST_NUMA_ID, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
 #endif
 
+SAME(CUDA_ATTR_FLUSH_OPTIONS, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS);
+SAME(CUDA_ATTR_WRITES_ORDERING, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
+SAME(CUDA_ATTR_DMA_BUF, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
+SAME(CUDA_POINTER_SYNC_MEMOPS, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
+SAME(CUDA_RANGE_DMA_BUF_FD, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
+SAME(CUDA_FLUSH_OPTION_HOST, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST);
+SAME(CUDA_FLUSH_TARGET_CURRENT, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX);
+SAME(CUDA_FLUSH_TO_OWNER, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
+SAME(CUDA_ORDERING_OWNER, CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER);
+
 SAME(CUDA_REGISTER_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE);
 SAME(CUDA_REGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_DEVICEMAP);
 SAME(CUDA_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
@@ -81,6 +91,10 @@ WIDTH(CUdevice, int);
 WIDTH(CUdeviceptr, unsigned long long);
 WIDTH(CUdevice_attribute, int);
 WIDTH(CUmoduleLoadingMode, int);
+WIDTH(CUpointer_attribute, int);
+WIDTH(CUmemRangeHandleType, int);
+WIDTH(CUflushGPUDirectRDMAWritesTarget, int);
+WIDTH(CUflushGPUDirectRDMAWritesScope, int);
 _Static_assert(__builtin_types_compatible_p(CUcontext, struct CUctx_st *), "CUcontext");
 _Static_assert(__builtin_types_compatible_p(CUstream, struct CUstream_st *), "CUstream");
 
@@ -118,7 +132,10 @@ _Static_assert(__builtin_types_compatible_p(CUstream, struct CUstream_st *), "CU
 	X(loading_mode, cuModuleGetLoadingMode)           \
 	X(pointer_attribute, cuPointerGetAttribute)       \
 	X(write_value32, cuStreamWriteValue32)            \
-	X(write_value64, cuStreamWriteValue64)
+	X(write_value64, cuStreamWriteValue64)            \
+	X(pointer_set, cuPointerSetAttribute)             \
+	X(range_handle, cuMemGetHandleForAddressRange)    \
+	X(flush_writes, cuFlushGPUDirectRDMAWrites)
 CALLS(X)
 
 static const char *symbol_of(size_t slot)

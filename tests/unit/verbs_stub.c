@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/list.h"
@@ -90,11 +91,20 @@ struct verbs_id {
 
 struct region {
 	struct verbs_mr mr;
-	uint8_t *addr;
+	uint8_t *addr; /* where the bytes are for this process */
+	uint64_t iova; /* how work requests name them */
 	uint64_t len;
 	unsigned access;
 	int used;
+	void *view; /* of a dma-buf, to be unmapped */
+	size_t view_size;
+	struct verbs_qp *qp; /* made before it by the same thread: it has to go first */
 };
+
+/* The queue pair whose memory this thread registers now. */
+static __thread struct verbs_qp *made;
+/* Registered to see whether it can be, for no queue pair (src/channel/verbs/memory.c). */
+#define TRIAL 65536u
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct verbs_device device;
@@ -113,6 +123,8 @@ static struct {
 	int late;
 	unsigned parts; /* DISCONNECTED events that were taken */
 	unsigned objects, rnr, posted, post_calls, max_inline;
+	int gpu;
+	unsigned takes, by_dmabuf, by_pointer;
 } st;
 
 void stub_install(void)
@@ -188,6 +200,17 @@ unsigned stub_posted(void)
 unsigned stub_post_calls(void)
 {
 	return count_of(&st.post_calls);
+}
+
+void stub_gpu(unsigned takes)
+{
+	st.gpu = 1;
+	st.takes = takes;
+}
+
+unsigned stub_regs(unsigned kind)
+{
+	return count_of(kind == STUB_DMABUF ? &st.by_dmabuf : &st.by_pointer);
 }
 
 void stub_inline(unsigned n)
@@ -295,7 +318,7 @@ static int s_device_info(struct verbs_device *d, struct verbs_device_info *out)
 	out->max_cqe = 32767;
 	out->max_wr = 16384;
 	out->max_sge = 1;
-	out->flags = VERBS_DEVICE_SOFTWARE;
+	out->flags = st.gpu ? 0 : VERBS_DEVICE_SOFTWARE;
 	return 0;
 }
 
@@ -478,27 +501,66 @@ static int s_arm(struct verbs_cq *cq)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------------------- */
 
+/* Maps a dma-buf's bytes, as a device would see them. */
+static int map_buf(struct region *r, const struct verbs_mem *m)
+{
+	if (!(st.takes & STUB_DMABUF))
+		return -EOPNOTSUPP;
+	r->view_size = m->offset + m->length;
+	r->view = mmap(NULL, r->view_size, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
+	if (r->view == MAP_FAILED)
+		return -EBADF;
+	r->addr = (uint8_t *)r->view + m->offset;
+	st.by_dmabuf += m->length != TRIAL;
+	return 0;
+}
+
+static int map_pointer(struct region *r, const struct verbs_mem *m)
+{
+	r->addr = m->addr;
+	if (m->iova == (uintptr_t)m->addr)
+		return 0;
+	st.by_pointer += (st.takes & STUB_PEERMEM) && m->length != TRIAL;
+	return st.takes & STUB_PEERMEM ? 0 : -EFAULT;
+}
+
+/* Memory that a key still names is not to be used for anything else. */
+static void check_overlap(const struct verbs_mem *m)
+{
+	int i;
+
+	for (i = 0; i < MAX_MR; i++) {
+		const struct region *r = &regions[i];
+
+		if (r->used && m->iova < r->iova + r->len && r->iova < m->iova + m->length) {
+			fprintf(stderr, "stub: memory is registered twice\n");
+			abort();
+		}
+	}
+}
+
 static int s_reg(struct verbs_device *d, const struct verbs_mem *m, unsigned access,
 		 struct verbs_mr **out)
 {
-	struct region *r = NULL;
-	int rc, i;
+	struct region *r = regions;
+	int rc;
 
 	pthread_mutex_lock(&lock);
 	rc = fault("reg");
-	for (i = 0; i < MAX_MR && !rc && !r; i++)
-		r = regions[i].used ? NULL : &regions[i];
-	if (!rc && !r)
-		rc = -ENOMEM;
-	if (!rc && m->fd >= 0)
-		rc = -EOPNOTSUPP;
+	while (r->used) /* some are always free */
+		r++;
 	if (!rc && (access & VERBS_ACCESS_REMOTE_WRITE) && !(access & VERBS_ACCESS_LOCAL_WRITE))
 		rc = -EINVAL;
+	if (!rc)
+		check_overlap(m);
+	if (!rc)
+		rc = m->fd >= 0 ? map_buf(r, m) : map_pointer(r, m);
 	if (!rc) {
 		r->used = 1;
-		r->addr = m->addr;
+		r->iova = m->iova;
 		r->len = m->length;
 		r->access = access;
+		r->qp = m->length == TRIAL ? NULL : made;
 		r->mr.lkey = r->mr.rkey = ++next_key << 12 | (uint32_t)(r - regions);
 		*out = &r->mr;
 		st.objects++;
@@ -509,8 +571,20 @@ static int s_reg(struct verbs_device *d, const struct verbs_mem *m, unsigned acc
 
 static void s_dereg(struct verbs_mr *mr)
 {
+	struct region *r = (struct region *)(void *)mr;
+	struct list *l;
+
 	pthread_mutex_lock(&lock);
-	((struct region *)(void *)mr)->used = 0;
+	for (l = qps.next; l != &qps; l = l->next) {
+		if (list_entry(l, struct verbs_qp, link) == r->qp) {
+			fprintf(stderr, "stub: memory goes before its queue pair\n");
+			abort();
+		}
+	}
+	if (r->view)
+		munmap(r->view, r->view_size);
+	r->view = NULL;
+	r->used = 0;
 	st.objects--;
 	pthread_mutex_unlock(&lock);
 }
@@ -518,12 +592,16 @@ static void s_dereg(struct verbs_mr *mr)
 static struct region *region(uint32_t key, uint64_t addr, uint64_t len, unsigned access)
 {
 	struct region *r = &regions[key % MAX_MR];
-	uint64_t base = (uintptr_t)r->addr;
 
-	if (!r->used || r->mr.rkey != key || (r->access & access) != access || addr < base ||
-	    len > r->len || addr - base > r->len - len)
+	if (!r->used || r->mr.rkey != key || (r->access & access) != access || addr < r->iova ||
+	    len > r->len || addr - r->iova > r->len - len)
 		return NULL;
 	return r;
+}
+
+static uint8_t *bytes_at(const struct region *r, uint64_t addr)
+{
+	return r->addr + (addr - r->iova);
 }
 
 /* ---- queue pairs ---------------------------------------------------------------------------------------------------------------- */
@@ -575,7 +653,8 @@ static int carry_out(struct verbs_qp *qp, struct posted *p)
 	struct verbs_wc wc = { .opcode = VERBS_WC_RECV_WRITE_IMM,
 			       .flags = VERBS_WC_WITH_IMM,
 			       .imm = p->wr.imm };
-	const uint8_t *from;
+	const struct region *mine, *theirs;
+	const uint8_t *from = p->data;
 
 	if (st.status && (st.status_op < 0 || (int)(p->wr.imm >> 29) == st.status_op)) {
 		int s = (int)st.status;
@@ -594,16 +673,18 @@ static int carry_out(struct verbs_qp *qp, struct posted *p)
 	}
 	qp->stuck = 0;
 	if (p->wr.nsge && p->sge.len) {
-		from = p->wr.flags & VERBS_SEND_INLINE ? p->data
-						       : (uint8_t *)(uintptr_t)p->sge.addr;
-		if (!(p->wr.flags & VERBS_SEND_INLINE) &&
-		    !region(p->sge.lkey, p->sge.addr, p->sge.len, 0))
-			return VERBS_WC_LOC_PROT_ERR;
-		if (!region(p->wr.rkey, p->wr.raddr, p->sge.len, VERBS_ACCESS_REMOTE_WRITE)) {
+		mine = region(p->sge.lkey, p->sge.addr, p->sge.len, 0);
+		theirs = region(p->wr.rkey, p->wr.raddr, p->sge.len, VERBS_ACCESS_REMOTE_WRITE);
+		if (!(p->wr.flags & VERBS_SEND_INLINE)) {
+			if (!mine)
+				return VERBS_WC_LOC_PROT_ERR;
+			from = bytes_at(mine, p->sge.addr);
+		}
+		if (!theirs) {
 			to_error(to);
 			return VERBS_WC_REM_ACCESS_ERR;
 		}
-		place((uint8_t *)(uintptr_t)p->wr.raddr, from, p->sge.len);
+		place(bytes_at(theirs, p->wr.raddr), from, p->sge.len);
 		wc.byte_len = p->sge.len;
 	}
 	if (p->wr.opcode == VERBS_WR_WRITE_IMM) {
@@ -681,7 +762,7 @@ static int s_qp_create(struct verbs_id *id, struct verbs_qp_init *init, struct v
 		qp->max_inline = init->max_inline = st.max_inline;
 		qp->sq = calloc(qp->sq_size, sizeof(*qp->sq));
 		qp->rq = calloc(qp->rq_size, sizeof(*qp->rq));
-		id->qp = qp;
+		id->qp = made = qp;
 		list_add_tail(&qps, &qp->link);
 		st.objects++;
 		*out = qp;
@@ -1043,6 +1124,14 @@ static int s_disconnect(struct verbs_id *id)
 	return 0;
 }
 
+static int s_device_open(struct verbs *v, const char *name, struct verbs_device **out)
+{
+	if (strcmp(name, "stub0"))
+		return -ENODEV;
+	*out = &device;
+	return 0;
+}
+
 static int s_export_queue(struct verbs_qp *qp, struct verbs_queue_export *out)
 {
 	return -EOPNOTSUPP;
@@ -1086,4 +1175,5 @@ const struct verbs_ops verbs_stub = {
 	.reg = s_reg,
 	.dereg = s_dereg,
 	.export_queue = s_export_queue,
+	.device_open = s_device_open,
 };

@@ -34,6 +34,15 @@ int stub_objects(void);
 unsigned stub_rnr(void);
 unsigned stub_posted(void);
 unsigned stub_post_calls(void);
+/*
+ * Memory of a GPU: which kinds of it `reg` takes (STUB_*) [none, and the device says that it is software]. A refused dma-buf is
+ * -EOPNOTSUPP, a refused pointer to such memory -EFAULT.
+ */
+#define STUB_DMABUF 1u
+#define STUB_PEERMEM 2u
+void stub_gpu(unsigned takes);
+/* Regions of a GPU's memory that were registered so far, other than to try it: by dma-buf, by pointer. */
+unsigned stub_regs(unsigned kind);
 /* Inline bytes of new queue pairs [64]. */
 void stub_inline(unsigned n);
 

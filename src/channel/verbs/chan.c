@@ -5,6 +5,8 @@
 #include <netinet/tcp.h>
 #include <string.h>
 
+#include <gpunet/dev/abi/bus.h>
+
 #include "base/sys.h"
 #include "channel/verbs/rdc.h"
 
@@ -22,7 +24,7 @@ struct rdc *rdc_new(struct rdc_thread *t, int domain)
 	c->net = t->net;
 	c->t = t;
 	c->domain = domain;
-	c->rx_seg = c->tx_seg = -1;
+	c->rx_seg = c->tx_seg = c->near_rx = c->near_tx = -1;
 	c->slot = UINT32_MAX;
 	c->reuseaddr =
 		true; /* as the other transports: a server's port can be bound again at once */
@@ -154,6 +156,7 @@ static int op_accept(struct channel *ch, struct channel **out)
 			rdc_free(c);
 			continue;
 		}
+		rdc_take_near(c);
 		*out = &c->base;
 		return 0;
 	}
@@ -302,12 +305,26 @@ static void op_close(struct channel *ch, int abort)
 
 static void op_segments(struct channel *ch, int *rx, int *tx)
 {
-	*rx = rdc_of(ch)->rx_seg;
-	*tx = rdc_of(ch)->tx_seg;
+	struct rdc *c = rdc_of(ch);
+
+	*rx = c->near_rx >= 0 ? c->near_rx | (int)GNET_SEG_NEAR : c->rx_seg;
+	*tx = c->tx_seg;
+}
+
+static int op_attach(struct channel *ch, uint64_t pos)
+{
+	struct rdc *c = rdc_of(ch);
+
+	if (c->near_tx < 0)
+		return c->tx_seg;
+	if (c->near_from > pos)
+		c->near_from = pos;
+	return c->near_tx | (int)GNET_SEG_NEAR;
 }
 
 static const struct channel_ring_ops rdc_ring_ops = {
 	.segments = op_segments,
+	.attach = op_attach,
 	.recv = rdc_ring_recv,
 	.send = rdc_ring_send,
 };

@@ -7,9 +7,6 @@
 #include "base/sys.h"
 #include "channel/verbs/rdc.h"
 
-#define PAGE 4096u
-/* Of the page: what the peer may write, and what we send from. */
-#define SGL_BYTES (RDC_SGL * WIRE_RSOCK_SGE_LEN)
 #define MAX_SLOTS 65535u
 
 static unsigned cq_entries(const struct rdc *c)
@@ -87,51 +84,6 @@ static int take_slot(struct rdc *c)
 	return 0;
 }
 
-int rdc_take_segments(struct rdc *c)
-{
-	const struct channel_net_params *p = &c->net->p;
-
-	c->rx_seg = p->seg_get(p->seg_ctx);
-	c->tx_seg = c->rx_seg < 0 ? -1 : p->seg_get(p->seg_ctx);
-	if (c->tx_seg >= 0)
-		return 0;
-	if (c->rx_seg >= 0)
-		p->seg_put(p->seg_ctx, c->rx_seg);
-	c->rx_seg = c->tx_seg = -1;
-	return -ENOBUFS;
-}
-
-static int reg(struct rdc *c, void *addr, uint64_t n, unsigned access, struct verbs_mr **out)
-{
-	struct verbs_mem m = { .addr = addr, .fd = -1, .length = n, .iova = (uintptr_t)addr };
-	int rc = c->net->use.ops->reg(c->net->use.ops->id_device(c->id), &m, access, out);
-
-	return rc ? rdc_explain_memory(rc, n) : 0;
-}
-
-/* Each region has exactly what it is for: a peer may write our receive ring and our SGL array, and nothing else. */
-static int set_memory(struct rdc *c)
-{
-	const struct channel_net_params *p = &c->net->p;
-	const uint64_t size = UINT64_C(1) << p->seg_log2;
-	const unsigned written = VERBS_ACCESS_LOCAL_WRITE | VERBS_ACCESS_REMOTE_WRITE;
-	int rc;
-
-	c->page = sys.map(PAGE);
-	if (!c->page)
-		return log_error(-ENOMEM, "rdma: no memory for a connection");
-	rc = reg(c, p->slab + ((uint64_t)(unsigned)c->rx_seg << p->seg_log2), size, written,
-		 &c->mr_rx);
-	if (!rc)
-		rc = reg(c, p->slab + ((uint64_t)(unsigned)c->tx_seg << p->seg_log2), size, 0,
-			 &c->mr_tx);
-	if (!rc)
-		rc = reg(c, c->page, SGL_BYTES, written, &c->mr_sgl);
-	if (!rc && c->inline_max < WIRE_RSOCK_SGE_LEN)
-		rc = reg(c, c->page + SGL_BYTES, PAGE - SGL_BYTES, 0, &c->mr_out);
-	return rc;
-}
-
 static int set_queues(struct rdc *c)
 {
 	const struct verbs_ops *ops = c->net->use.ops;
@@ -165,7 +117,7 @@ int rdc_setup(struct rdc *c)
 		return log_error(rc, "rdma: no room for another connection");
 	rc = set_queues(c);
 	if (!rc)
-		rc = set_memory(c);
+		rc = rdc_set_memory(c);
 	if (rc) {
 		rdc_teardown(c);
 		return rc;
@@ -175,36 +127,17 @@ int rdc_setup(struct rdc *c)
 	return -c->err;
 }
 
-static void dereg(struct rdc *c, struct verbs_mr **mr)
-{
-	if (*mr)
-		c->net->use.ops->dereg(*mr);
-	*mr = NULL;
-}
-
 void rdc_teardown(struct rdc *c)
 {
-	const struct channel_net_params *p = &c->net->p;
 	struct rdc_thread *t = c->t;
 
 	if (c->qp)
 		c->net->use.ops->qp_destroy(c->qp);
 	c->qp = NULL;
-	dereg(c, &c->mr_rx);
-	dereg(c, &c->mr_tx);
-	dereg(c, &c->mr_sgl);
-	dereg(c, &c->mr_out);
-	if (c->page)
-		sys.unmap(c->page, PAGE);
-	c->page = NULL;
+	rdc_drop_memory(c);
 	if (c->cq)
 		rdc_cq_put(c->cq, cq_entries(c));
 	c->cq = NULL;
-	if (c->rx_seg >= 0)
-		p->seg_put(p->seg_ctx, c->rx_seg);
-	if (c->tx_seg >= 0)
-		p->seg_put(p->seg_ctx, c->tx_seg);
-	c->rx_seg = c->tx_seg = -1;
 	if (c->slot < t->slots && t->slot[c->slot] == c) {
 		t->slot[c->slot] = NULL;
 		t->live--;
@@ -261,8 +194,10 @@ int rdc_connect(struct rdc *c, const struct sockaddr *a, socklen_t n)
 void rdc_go_on(struct rdc *c)
 {
 	struct verbs_conn_param p;
-	int rc = rdc_setup(c);
+	int rc;
 
+	rdc_take_near(c);
+	rc = rdc_setup(c);
 	if (!rc) {
 		fill_param(c, &p);
 		c->state = RDC_CONNECTING;

@@ -9,17 +9,9 @@
 /* Work requests of one call, and receives posted again in one. */
 #define BATCH 16
 
-/* Of our page: the SGL array at its start, entries on their way to the peer's here. */
-#define PAGE_OUT 64u
-
 static uint64_t ring_size(const struct rdc *c)
 {
 	return UINT64_C(1) << c->net->p.seg_log2;
-}
-
-static uint8_t *ring(const struct rdc *c, int seg)
-{
-	return c->net->p.slab + ((uint64_t)(unsigned)seg << c->net->p.seg_log2);
 }
 
 /* ---- work request ids: slot 16 | generation 16 | what 32, as an immediate; receives say KEEPALIVE, which nobody posts --- */
@@ -41,6 +33,7 @@ void rdc_data_init(struct rdc *c)
 	c->rx_pos = c->rx_told = c->rx_head = 0;
 	c->tx_pos = c->tx_done = c->tx_told = 0;
 	c->granted = ring_size(c) / 2;
+	c->near_from = UINT64_MAX;
 	c->rseq = 0;
 	c->limit = (uint16_t)c->credits;
 	c->due = c->credits + RDC_RECV_SLACK;
@@ -67,7 +60,7 @@ void rdc_local_conn(const struct rdc *c, struct wire_rsock_conn *out)
 	out->sgl.addr = (uintptr_t)c->page;
 	out->sgl.key = c->mr_sgl->rkey;
 	out->sgl.length = RDC_SGL;
-	out->data.addr = (uintptr_t)ring(c, c->rx_seg);
+	out->data.addr = rdc_rx_addr(c);
 	out->data.key = c->mr_rx->rkey;
 	out->data.length = (uint32_t)(ring_size(c) / 2);
 }
@@ -123,14 +116,18 @@ static void fill_data(struct rdc *c, struct verbs_send_wr *wr, struct verbs_sge 
 		n = RDC_CHUNK;
 	if (n > c->target.length)
 		n = c->target.length;
-	sge->addr = (uintptr_t)ring(c, c->tx_seg) + off;
+	if (c->tx_pos < c->near_from && n > c->near_from - c->tx_pos)
+		n = c->near_from - c->tx_pos;
+	rdc_tx_sge(c, c->tx_pos, sge);
 	sge->len = (uint32_t)n;
-	sge->lkey = c->mr_tx->lkey;
 	memset(wr, 0, sizeof(*wr));
 	wr->imm = wire_rsock_imm(WIRE_RSOCK_OP_DATA, (uint32_t)n);
 	wr->wr_id = wr_id(c, wr->imm);
 	wr->opcode = VERBS_WR_WRITE_IMM;
-	wr->flags = VERBS_SEND_SIGNALED | (n <= c->inline_max ? VERBS_SEND_INLINE : 0u);
+	wr->flags = VERBS_SEND_SIGNALED;
+	/* Inline bytes are copied by the CPU. */
+	if (n <= c->inline_max && c->tx_pos < c->near_from)
+		wr->flags |= VERBS_SEND_INLINE;
 	wr->sge = sge;
 	wr->nsge = 1;
 	wr->raddr = c->target.addr;
@@ -210,7 +207,7 @@ static void give_credits(struct rdc *c)
 {
 	while (c->ctrls < RDC_CTRL - 1 && !c->rx_end && !c->rx_shut) {
 		uint16_t limit = (uint16_t)(c->rseq + c->credits);
-		uint8_t *e = c->page + PAGE_OUT + c->out % RDC_CTRL * WIRE_RSOCK_SGE_LEN;
+		uint8_t *e = c->page + RDC_PAGE_OUT + c->out % RDC_CTRL * WIRE_RSOCK_SGE_LEN;
 		struct wire_rsock_sge half = { .key = c->mr_rx->rkey,
 					       .length = (uint32_t)(ring_size(c) / 2) };
 		bool grant = grant_due(c);
@@ -219,8 +216,7 @@ static void give_credits(struct rdc *c)
 			return;
 		if (grant) {
 			c->out++;
-			half.addr =
-				(uintptr_t)ring(c, c->rx_seg) + (c->granted & (ring_size(c) - 1));
+			half.addr = rdc_rx_addr(c) + (c->granted & (ring_size(c) - 1));
 			wire_rsock_sge_encode(&half, c->remote.flags & WIRE_RSOCK_BIG_ENDIAN, e);
 			c->granted += ring_size(c) / 2;
 		}
@@ -415,12 +411,26 @@ void rdc_completion(struct rdc *c, const struct verbs_wc *wc)
 
 /* ---- what the owner asks --------------------------------------------------------------------------------------------------- */
 
+/* What the NIC has written is where kernels look. */
+static void flush(struct rdc *c)
+{
+	const struct channel_near *near = &c->net->p.near;
+	int rc = c->near_rx >= 0 && near->flush ? near->flush(near->ctx) : 0;
+
+	if (rc)
+		rdc_fail(c, EIO);
+}
+
 ssize_t rdc_ring_recv(struct channel *ch, uint64_t head, bool *watch)
 {
 	struct rdc *c = rdc_of(ch);
 	uint64_t n = c->rx_pos - c->rx_told;
 
 	c->rx_head = head;
+	if (n) {
+		flush(c);
+		n = c->err == EIO && c->near_rx >= 0 ? 0 : n;
+	}
 	if (c->established && !c->err && !c->gone)
 		give_credits(c);
 	*watch = !c->rx_end && !c->err && c->granted - c->rx_pos <= ring_size(c) / 2;

@@ -8,6 +8,7 @@
 
 #include <gpunet/gpunet.h>
 
+#include "channel/verbs/rdc.h"
 #include "channel/verbs/verbs.h"
 #include "verbs/verbs.h"
 
@@ -265,6 +266,41 @@ static void check_provider(struct doctor *d)
 	tell(d, "transport rdma", rc ? GPUNET_MISSING : GPUNET_OK, use.why,
 	     rc ? "see the lines about rdma" : "");
 	verbs_close(&use);
+}
+
+struct near_doctor {
+	struct doctor d;
+	struct verbs_use use;
+	const struct channel_near *near;
+};
+
+static int one_rings(const struct verbs_device_info *info, void *arg)
+{
+	struct near_doctor *n = arg;
+	struct verbs_device *dev;
+	char name[96], why[512];
+	enum rdc_memory how;
+
+	if ((info->flags & VERBS_DEVICE_SOFTWARE) ||
+	    n->use.ops->device_open(n->use.v, info->name, &dev))
+		return 0;
+	how = rdc_memory_try(n->use.ops, dev, n->near, why, sizeof(why));
+	snprintf(name, sizeof(name), "rdma rings on %s", info->name);
+	tell(&n->d, name, how == RDC_HOST ? GPUNET_LIMITED : GPUNET_OK, why,
+	     how == RDC_HOST ? "see the line about rdma to GPU memory" : "");
+	return n->d.rc;
+}
+
+/* By trial, as a network does it. Without a provider other lines say what is missing. */
+int rdc_near_doctor(const struct channel_near *near,
+		    int (*fn)(const struct gpunet_check *c, void *arg), void *arg)
+{
+	struct near_doctor n = { .d = { "", fn, arg, 0, 0 }, .near = near };
+
+	if (!verbs_open(&n.use, NULL))
+		(void)n.use.ops->devices(n.use.v, one_rings, &n);
+	verbs_close(&n.use);
+	return n.d.rc;
 }
 
 int rdc_doctor(const char *root, int (*fn)(const struct gpunet_check *c, void *arg), void *arg)

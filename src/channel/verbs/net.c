@@ -366,6 +366,7 @@ int rdc_net_open(struct rdc_net **out, const struct channel_net_params *p)
 		return -ENOMEM;
 	}
 	pthread_mutex_init(&n->lock, NULL);
+	list_init(&n->where);
 	for (i = 0; i < n->threads; i++) {
 		struct rdc_thread *t = &n->t[i];
 
@@ -477,6 +478,7 @@ void rdc_net_close(struct rdc_net *n)
 
 	for (i = 0; i < n->threads; i++)
 		thread_close(&n->t[i]);
+	rdc_memory_forget(n);
 	verbs_close(&n->use);
 	pthread_mutex_destroy(&n->lock);
 	sys.free(n->t);

@@ -49,10 +49,24 @@
 #define RDC_RESOLVE_MS 5000u
 #define RDC_ABORT_NS UINT64_C(2000000000)
 
+/* Of a connection's page: our SGL array at its start, entries on their way to the peer's here. */
+#define RDC_PAGE 4096u
+#define RDC_PAGE_OUT 64u
+
+/* How a device is given memory of the GPU. */
+enum rdc_memory { RDC_HOST, RDC_DMABUF, RDC_PEERMEM };
+
+struct rdc_where {
+	struct list link;
+	struct verbs_device *dev;
+	enum rdc_memory kind;
+};
+
 struct rdc_net {
 	struct channel_net_params p;
 	unsigned threads;
-	pthread_mutex_t lock; /* of opening */
+	pthread_mutex_t lock; /* of opening, and of `where` */
+	struct list where;    /* devices whose way to the GPU's memory was tried */
 	bool tried;
 	int rc; /* of opening */
 	struct verbs_use use;
@@ -133,8 +147,12 @@ struct rdc {
 	struct rdc_cq *cq;
 	struct verbs_qp *qp;
 	unsigned slot;
-	int rx_seg, tx_seg; /* -1: none */
-	struct verbs_mr *mr_rx, *mr_tx, *mr_sgl, *mr_out;
+	int rx_seg, tx_seg; /* in host memory; -1: none */
+	enum rdc_memory memory;
+	int near_rx,
+		near_tx; /* in the device's; -1: none. Then the receive ring is there, and there is no rx_seg, */
+	uint64_t near_from; /* and from this position of the stream on the send ring is there */
+	struct verbs_mr *mr_rx, *mr_tx, *mr_near, *mr_sgl, *mr_out;
 	uint8_t *page; /* our SGL array, which the peer writes, and entries for the peer's */
 	unsigned inline_max;
 	unsigned credits; /* that we gave */
@@ -205,8 +223,6 @@ void rdc_tell(struct rdc *c, unsigned events);
 /* ---- conn.c ---- */
 
 int rdc_id(struct rdc *c);
-/* Two segments: 0 or -ENOBUFS. */
-int rdc_take_segments(struct rdc *c);
 /* Queue pair, memory, receives; c->id has a device. The error is in the log. */
 int rdc_setup(struct rdc *c);
 /* Gives back all of it; peers reach nothing of it any more. */
@@ -223,6 +239,27 @@ void rdc_close(struct rdc *c, int abort);
 /* A closing channel has nothing more to wait for? Then it goes. */
 void rdc_close_step(struct rdc *c);
 void rdc_expired(struct rdc *c);
+
+/* ---- memory.c ---- */
+
+/* How `dev` can be given the device's memory; `why` receives where rings are, and the reason. */
+enum rdc_memory rdc_memory_try(const struct verbs_ops *ops, struct verbs_device *dev,
+			       const struct channel_near *near, char *why, size_t why_size);
+void rdc_memory_forget(struct rdc_net *n);
+/* Two segments in host memory: 0 or -ENOBUFS. */
+int rdc_take_segments(struct rdc *c);
+/* Those in the device's memory, if c->id's device can be given them: before the owner asks for the segments. */
+void rdc_take_near(struct rdc *c);
+uint64_t rdc_rx_addr(const struct rdc *c);
+/* Address and key of the send ring's bytes from `pos` on. */
+void rdc_tx_sge(const struct rdc *c, uint64_t pos, struct verbs_sge *sge);
+/*
+ * Each region has exactly what it is for: a peer may write our receive ring and our SGL array, and nothing else. The error is in
+ * the log.
+ */
+int rdc_set_memory(struct rdc *c);
+/* Gives back regions, then segments. The queue pair is gone. */
+void rdc_drop_memory(struct rdc *c);
 
 /* ---- cm.c ---- */
 

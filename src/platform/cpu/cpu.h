@@ -221,6 +221,7 @@ struct cpu_dev {
 struct cpu_hooks {
 	int (*thread_create)(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
 	int (*protect)(void *p, size_t n); /* makes a guard: 0 or a negative errno */
+	bool near; /* there is memory as a GPU's, that the CPU does not touch: a mapping for kernels, and a descriptor for NICs */
 };
 
 extern struct cpu_hooks cpu_hooks;

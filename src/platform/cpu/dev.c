@@ -16,7 +16,7 @@ static int protect(void *p, size_t n)
 	return mprotect(p, n, PROT_NONE) ? -errno : 0;
 }
 
-struct cpu_hooks cpu_hooks = { pthread_create, protect };
+struct cpu_hooks cpu_hooks = { pthread_create, protect, false };
 pthread_mutex_t cpu_lock = PTHREAD_MUTEX_INITIALIZER;
 struct cpu_dev *cpu_devices;
 
@@ -236,6 +236,58 @@ static int dev_read(struct platform_dev *d, struct platform_mem *m, size_t off, 
 	return err;
 }
 
+/*
+ * Kernels have a mapping of their own, NICs the descriptor. The address that stands for it on the bus is one that cannot be touched, so
+ * that code which would do so from the CPU ends there and then.
+ */
+static int near_alloc(struct platform_dev *d, size_t size, struct platform_near *out)
+{
+	int err;
+
+	memset(out, 0, sizeof(*out));
+	out->fd = -1;
+	if (!cpu_hooks.near) {
+		snprintf(out->why, sizeof(out->why), "kernels run on the CPU, in its memory");
+		return -EOPNOTSUPP;
+	}
+	err = mem_alloc(size, true, &out->mem);
+	if (err)
+		return err;
+	out->guard = sys.map(out->mem.mapped);
+	err = out->guard ? cpu_hooks.protect(out->guard, out->mem.mapped) : -ENOMEM;
+	if (err) {
+		snprintf(out->why, sizeof(out->why), "no memory for %zu bytes", size);
+		if (out->guard)
+			sys.unmap(out->guard, out->mem.mapped);
+		mem_free(&out->mem);
+		return err;
+	}
+	out->dev = out->mem.dev;
+	out->bus = (uintptr_t)out->guard;
+	out->size = size;
+	out->fd = out->mem.fd;
+	return 0;
+}
+
+static void near_free(struct platform_dev *d, struct platform_near *n)
+{
+	if (n->guard)
+		sys.unmap(n->guard, n->mem.mapped);
+	mem_free(&n->mem);
+	memset(n, 0, sizeof(*n));
+	n->fd = -1;
+}
+
+static int near_flush(struct platform_dev *d)
+{
+	return 0;
+}
+
+static int export_mem(struct platform_dev *d, const void *p, size_t n, int *fd, uint64_t *offset)
+{
+	return -EOPNOTSUPP;
+}
+
 /* ---- between host and kernels -------------------------------------------------------------------------------------- */
 
 static void notify(struct platform_dev *d, const void *word)
@@ -285,6 +337,10 @@ const struct platform_ops platform_cpu = {
 	.dev_free = host_free,
 	.dev_write = dev_write,
 	.dev_read = dev_read,
+	.near_alloc = near_alloc,
+	.near_free = near_free,
+	.near_flush = near_flush,
+	.export_mem = export_mem,
 	.notify = notify,
 	.set_kick = set_kick,
 	.launch = cpu_launch,

@@ -75,4 +75,10 @@ int cuda_dev_write(struct platform_dev *dev, struct platform_mem *m, size_t off,
 int cuda_dev_read(struct platform_dev *dev, struct platform_mem *m, size_t off, void *dst,
 		  size_t n);
 
+/* near.c */
+int cuda_near_alloc(struct platform_dev *dev, size_t size, struct platform_near *out);
+void cuda_near_free(struct platform_dev *dev, struct platform_near *n);
+int cuda_near_flush(struct platform_dev *dev);
+int cuda_export_mem(struct platform_dev *dev, const void *p, size_t n, int *fd, uint64_t *offset);
+
 #endif

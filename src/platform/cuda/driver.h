@@ -25,6 +25,9 @@ typedef CUstream cuda_stream;
 typedef CUdevice_attribute cuda_attribute;
 typedef CUmoduleLoadingMode cuda_loading_mode;
 typedef CUpointer_attribute cuda_pointer_attribute;
+typedef CUmemRangeHandleType cuda_range_type;
+typedef CUflushGPUDirectRDMAWritesTarget cuda_flush_target;
+typedef CUflushGPUDirectRDMAWritesScope cuda_flush_scope;
 #else
 typedef int cuda_result;
 typedef int cuda_device;
@@ -34,6 +37,9 @@ typedef struct CUstream_st *cuda_stream;
 typedef int cuda_attribute;
 typedef int cuda_loading_mode;
 typedef int cuda_pointer_attribute;
+typedef int cuda_range_type;
+typedef int cuda_flush_target;
+typedef int cuda_flush_scope;
 #endif
 
 enum {
@@ -76,7 +82,10 @@ enum {
 	CUDA_ATTR_PCI_DOMAIN = 50,
 	CUDA_ATTR_CC_MAJOR = 75,
 	CUDA_ATTR_CC_MINOR = 76,
-	CUDA_ATTR_SM_BLOCKS = 106,    /* since 11.0 */
+	CUDA_ATTR_SM_BLOCKS = 106,     /* since 11.0 */
+	CUDA_ATTR_FLUSH_OPTIONS = 117, /* these two since 11.3 */
+	CUDA_ATTR_WRITES_ORDERING = 118,
+	CUDA_ATTR_DMA_BUF = 124,      /* since 11.7 */
 	CUDA_ATTR_HOST_NUMA_ID = 134, /* since 12.2; older drivers answer CUDA_INVALID_VALUE */
 };
 
@@ -84,6 +93,12 @@ enum {
 	CUDA_REGISTER_PORTABLE = 1,
 	CUDA_REGISTER_DEVICEMAP = 2,
 	CUDA_STREAM_NON_BLOCKING = 1,
+	CUDA_POINTER_SYNC_MEMOPS = 6,
+	CUDA_RANGE_DMA_BUF_FD = 1,
+	CUDA_FLUSH_OPTION_HOST = 1,
+	CUDA_FLUSH_TARGET_CURRENT = 0,
+	CUDA_FLUSH_TO_OWNER = 100,
+	CUDA_ORDERING_OWNER = 100,
 	CUDA_LOADING_EAGER = 1,
 	CUDA_LOADING_LAZY = 2,
 	CUDA_MEMORY_DEVICE = 2,
@@ -128,6 +143,11 @@ struct cuda_api {
 	cuda_result (*pointer_attribute)(void *value, cuda_pointer_attribute attr, cuda_devptr p);
 	cuda_result (*write_value32)(cuda_stream s, cuda_devptr dst, uint32_t v, unsigned flags);
 	cuda_result (*write_value64)(cuda_stream s, cuda_devptr dst, uint64_t v, unsigned flags);
+	cuda_result (*pointer_set)(const void *value, cuda_pointer_attribute attr, cuda_devptr p);
+	cuda_result (*range_handle)(void *handle, cuda_devptr p, size_t size, cuda_range_type type,
+				    unsigned long long flags); /* NULL before 11.7 */
+	cuda_result (*flush_writes)(cuda_flush_target target,
+				    cuda_flush_scope scope); /* NULL before 11.3 */
 };
 
 /* Where each slot comes from; the test of the ABI walks it too. */

@@ -71,6 +71,10 @@ enum gnet_op {
 #define GNET_TX_ONCE 0x1000000u
 #define GNET_TX_SEG_MASK 0xffffffu
 
+/* In a segment's number: it lies in the device's memory, which the CPU does not touch. Such a segment's bytes are never inline: a
+ * socket that sends from one sends by the ring only (T7), and receives into one by the ring only (R8). */
+#define GNET_SEG_NEAR 0x800000u
+
 /* Flag of a kick's queue number: no entry, but a head has moved. */
 #define GNET_KICK_ROOM 0x80000000u
 

@@ -104,6 +104,7 @@ struct gnet {
 	struct gnet_told *told;       /* [GNET_TOLD] */
 	struct gnet_gave_up *gave_up; /* [GNET_GAVE_UPS] */
 	/* device memory */
+	uint8_t *near_slab;      /* segments that devices of RDMA write and read; NULL: none */
 	struct gnet_sock *socks; /* [max_socks] */
 	struct gnet_sq_dev *sqd; /* [n_queues] */
 	struct gnet_nap *naps;   /* [n_queues] */

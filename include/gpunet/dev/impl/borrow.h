@@ -16,7 +16,7 @@ GNET_DEV void gnet__spans(gnet_t *net, struct gnet_borrow *b, uint64_t seg, uint
 			  uint64_t n)
 {
 	uint64_t size = (uint64_t)1 << net->seg_log2, off = pos & (size - 1);
-	uint8_t *ring = net->slab + (seg << net->seg_log2);
+	uint8_t *ring = gnet__seg_at(net, seg);
 	uint64_t first = n < size - off ? n : size - off;
 
 	b->ptr[0] = ring + off;

@@ -145,12 +145,26 @@ GNET_DEV struct gnet__scratch *gnet__warp_scratch(void)
 	return &s[gnet__tid() / 32];
 }
 
+/* Where a segment begins: in the host's memory, or in the device's. */
+GNET_DEV uint8_t *gnet__seg_at(gnet_t *net, uint64_t seg)
+{
+	if (seg & GNET_SEG_NEAR)
+		return net->near_slab + ((seg & ~(uint64_t)GNET_SEG_NEAR) << net->seg_log2);
+	return net->slab + (seg << net->seg_log2);
+}
+
+/* Is the send segment (as in gnet__tx.seg) one that the CPU does not touch? */
+GNET_DEV int gnet__tx_near(uint64_t seg)
+{
+	return seg && ((seg - 1) & GNET_SEG_NEAR);
+}
+
 /* Copies between a ring and a buffer, by all threads of the scope. */
 GNET_DEV void gnet__ring_read(struct gnet__scope sc, gnet_t *net, uint64_t seg, uint64_t pos,
 			      uint8_t *dst, uint64_t n)
 {
 	uint64_t size = (uint64_t)1 << net->seg_log2, off = pos & (size - 1);
-	const uint8_t *ring = net->slab + (seg << net->seg_log2);
+	const uint8_t *ring = gnet__seg_at(net, seg);
 	uint64_t first = n < size - off ? n : size - off;
 
 	gnet__copy(dst, ring + off, first, sc.tid, sc.n);
@@ -162,7 +176,7 @@ GNET_DEV void gnet__ring_write(struct gnet__scope sc, gnet_t *net, uint64_t seg,
 			       const uint8_t *src, uint64_t n)
 {
 	uint64_t size = (uint64_t)1 << net->seg_log2, off = pos & (size - 1);
-	uint8_t *ring = net->slab + (seg << net->seg_log2);
+	uint8_t *ring = gnet__seg_at(net, seg);
 	uint64_t first = n < size - off ? n : size - off;
 
 	gnet__copy_out(ring + off, src, first, sc.tid, sc.n);
@@ -268,7 +282,8 @@ GNET_DEV void gnet__send_remember(gnet_t *net, int fd, struct gnet__scratch *s)
 	struct gnet__known *k = gnet__meet(net, fd, s);
 
 	k->t = gnet__tx_load(s->sk);
-	k->tx = gnet__word_at(s->wait.word, k->t.tail);
+	/* T7: what is known goes inline, and such a socket's bytes never do. */
+	k->tx = gnet__tx_near(k->t.seg) ? 0 : gnet__word_at(s->wait.word, k->t.tail);
 	k->sq_head = gnet_dev_load_acquire(&k->d->head);
 	k->left = gnet__tx_left(net, &k->t);
 }
@@ -858,6 +873,7 @@ GNET_DEV void gnet__plan_cells(gnet_t *net, int fd, struct gnet__scratch *s, uin
 /* Thread 0: decides the next step: s->rc bytes, by an entry or by the ring. */
 GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len)
 {
+	uint64_t seg;
 	int rc = s->fail;
 
 	if (!rc && len > GNET_INLINE_MAX)
@@ -865,7 +881,8 @@ GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint
 	s->rc = rc;
 	if (rc || !len)
 		return;
-	if (len > GNET_INLINE_MAX && (s->sk->tx_seg & GNET_SOCK_SEG))
+	seg = s->sk->tx_seg & GNET_SOCK_SEG;
+	if (gnet__tx_near(seg) || (seg && len > GNET_INLINE_MAX))
 		gnet__plan_ring(net, fd, s, len);
 	else
 		gnet__plan_cells(net, fd, s, len);

@@ -436,6 +436,35 @@ static void a_crash_in_a_kernel_names_block_and_thread(void **state)
 	assert_int_equal(count_of("thread (1,0,0): SIGSEGV"), 1);
 }
 
+/* What is no kernel's ends the process without a word of ours. */
+static void a_crash_elsewhere_is_as_ever(void **state)
+{
+	static const char *const how[] = { "access", "kill" };
+	unsigned *volatile wild = (unsigned *)(uintptr_t)0x10;
+	unsigned i;
+
+	(void)state;
+	if (CPU_ASAN || CPU_TSAN)
+		skip();
+	for (i = 0; i < 2; i++) {
+		int status = 0;
+		pid_t child = fork();
+
+		if (!child) {
+			signal(SIGSEGV, SIG_DFL);
+			test_open(1, 0);
+			if (how[i][0] == 'a')
+				__atomic_store_n(wild, 1, __ATOMIC_RELAXED);
+			else
+				kill(getpid(), SIGSEGV);
+			_exit(1);
+		}
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_true(WIFSIGNALED(status));
+		assert_int_equal(WTERMSIG(status), SIGSEGV);
+	}
+}
+
 static void handler(int sig)
 {
 }
@@ -497,6 +526,7 @@ int main(void)
 		cmocka_unit_test(a_kernel_that_sleeps_is_not_named),
 		cmocka_unit_test(a_frame_larger_than_the_stack_dies),
 		cmocka_unit_test(a_crash_in_a_kernel_names_block_and_thread),
+		cmocka_unit_test(a_crash_elsewhere_is_as_ever),
 		cmocka_unit_test(handlers_are_the_programs),
 		cmocka_unit_test(bad_parameters_are_refused),
 	};

@@ -83,16 +83,30 @@ static void say(const struct cpu_fiber *f, int sig, const void *at)
 		return; /* nobody is told */
 }
 
+/*
+ * A worker, by the stack that it has given its handlers: another thread's own data may not exist yet, if the library was
+ * loaded late, and making them allocates, which must not happen where a crash in the allocator is being handled.
+ */
+static const struct cpu_fiber *crashed_fiber(void)
+{
+	stack_t s;
+
+	return !sigaltstack(NULL, &s) && (s.ss_flags & SS_ONSTACK) ? cpu_self() : NULL;
+}
+
 /* The default action is back in force: the instruction is tried again and ends the process, where it stands. */
 static void crashed(int sig, siginfo_t *info, void *context)
 {
-	const struct cpu_fiber *f = cpu_self();
+	const struct cpu_fiber *f;
 
 	(void)context;
-	if (info->si_code > 0 && f->block)
-		say(f, sig, info->si_addr);
-	if (info->si_code <= 0)
+	if (info->si_code <= 0) {
 		raise(sig); /* somebody has sent it: nothing would send it again */
+		return;
+	}
+	f = crashed_fiber();
+	if (f && f->block)
+		say(f, sig, info->si_addr);
 }
 
 static int ours(int sig)

@@ -24,6 +24,7 @@ struct proxy_thread;
 /* Events. Edge-triggered: told once, until -EAGAIN was seen again. */
 #define CHANNEL_IN 1u  /* recv, or accept, may have something (also the end, or an error) */
 #define CHANNEL_OUT 2u /* send may take something; a pending connect has ended */
+#define CHANNEL_END 4u /* the peer sends no more, or there is an error: with CHANNEL_IN */
 
 /*
  * A channel that moves the bytes of the rings itself (RDMA): it has a receive and a send segment from before the connection to

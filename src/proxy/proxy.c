@@ -306,8 +306,8 @@ void proxy_unwatch(struct proxy_thread *t, int fd)
 			 strerror(-rc));
 }
 
-/* A single call is cheaper made directly. */
-#define RING_LEAST 2
+/* Fewer calls are no dearer made directly. */
+#define RING_LEAST 3
 
 void proxy_io(struct proxy_thread *t, struct sys_io *io, unsigned n)
 {

@@ -272,7 +272,11 @@ unsigned stream_rx_end(struct stream *s, const struct sys_io *io)
 		stream_publish_received(s, s->rx_tail, (uint64_t)n, s->rx_unread);
 	}
 	s->rx_bulk = n >= STREAM_BULK;
-	stream_run(s); /* a short count is not the last word: an urgent mark ends it, too */
+	/* A short count is not the last word: an urgent mark ends it, too. But the system may say that there is no more yet. */
+	if (io->more || s->ending || s->rx_shut || s->err)
+		stream_run(s);
+	else
+		s->readable = false;
 	stream_heat(s);
 	atomic_fetch_add_explicit(&s->set->bytes_in, (uint64_t)n, memory_order_relaxed);
 	return (unsigned)n;

@@ -62,6 +62,7 @@ struct stream {
 	int rx_seg;         /* -1: none */
 	uint8_t tag_inline, tag_ring;
 	bool readable; /* recv may have something */
+	bool ending;   /* and goes on until the end */
 	bool rx_done;  /* end or error published */
 	uint8_t rx_mini
 		[GNET_INLINE_MAX +

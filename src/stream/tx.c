@@ -119,6 +119,8 @@ void stream_event(struct stream *s, unsigned events)
 {
 	if (events & CHANNEL_IN)
 		s->readable = true;
+	if (events & CHANNEL_END)
+		s->ending = true;
 	if (events & CHANNEL_OUT)
 		s->writable = true;
 	stream_run(s);

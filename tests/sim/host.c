@@ -1122,7 +1122,10 @@ static void *h_map_fd(const char *name, size_t size, int *fd)
 	return sim_map(size);
 }
 
-/* Some networks have a ring. What goes together is a call each here: nothing that a program above could tell apart. */
+/*
+ * Some networks have a ring. What goes together is a call each here; who has received is told whether there is more, and an edge
+ * tells of what comes later. An end that is there already is not more, as with UNIX sockets: events have told of it.
+ */
 static int h_ring_open(struct sys_ring **out)
 {
 	static char none;
@@ -1137,7 +1140,15 @@ static void h_ring_close(struct sys_ring *r)
 
 static void h_ring_io(struct sys_ring *r, struct sys_io *io, unsigned n)
 {
-	sys_io_each(io, n);
+	for (; n; io++, n--) {
+		struct file *f = sock_of(io->fd);
+
+		sys_io_each(io, 1);
+		if (io->send || io->rc <= 0 || !f || f->rx_len)
+			continue;
+		io->more = false;
+		f->drained = true;
+	}
 }
 
 void host_begin(const struct host_params *p)

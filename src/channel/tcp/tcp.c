@@ -43,6 +43,8 @@ static void on_event(struct proxy_watch *w, uint32_t e)
 		return; /* closed earlier in this pass */
 	if (e & (EPOLLIN | EPOLLHUP | EPOLLERR | EPOLLRDHUP))
 		events |= CHANNEL_IN;
+	if (e & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))
+		events |= CHANNEL_END;
 	if (e & (EPOLLOUT | EPOLLHUP | EPOLLERR))
 		events |= CHANNEL_OUT;
 	s->base.event(&s->base, events);

@@ -181,6 +181,7 @@ static int turn(struct rnic_qp *qp, uint64_t now, unsigned burst)
 	unsigned n = 0;
 	int a = 0, b = 0;
 
+	qp->r->ctr.turns++;
 	if (qp->ext.q.dbrec)
 		rnic_ext_fetch(qp);
 	if (qp->cc.cnp_due && rnic_cc_send_cnp(qp, now))

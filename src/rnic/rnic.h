@@ -202,6 +202,7 @@ struct rnic_counters {
 	uint64_t retransmits; /**< packets sent again */
 	uint64_t timeouts;
 	uint64_t retry_exceeded, rnr_exceeded;
+	uint64_t turns;     /**< times that a queue pair was looked at for work */
 	uint64_t held;      /**< packets that had to wait for copies into GPU memory */
 	uint64_t held_lost; /**< … that found no room to wait in, or no staging memory */
 	uint64_t cq_full;   /**< times that a completion had to wait for room */

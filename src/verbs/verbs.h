@@ -139,6 +139,11 @@ struct verbs_qp_init {
 	unsigned max_recv_sge;
 	unsigned max_inline; /* wished for; out: what it has, which may be 0 */
 	uint32_t qpn;        /* out */
+	/*
+	 * Sends are posted in memory (export_queue), for life, and complete there, not in send_cq; post_send refuses. Only where
+	 * VERBS_DEVICE_EXPORT is set.
+	 */
+	bool external;
 };
 
 /* ---- memory -------------------------------------------------------------------------------------------------------------- */
@@ -362,7 +367,7 @@ struct verbs_ops {
 	/* [slow] When it returns its keys name nothing. */
 	void (*dereg)(struct verbs_mr *mr);
 
-	/* Gives the queue pair's send side to whoever has its memory: post_send is over. -EOPNOTSUPP in general. */
+	/* The memory in which sends of an `external` queue pair are posted. -EOPNOTSUPP: it is not one, or there are none. */
 	int (*export_queue)(struct verbs_qp *qp, struct verbs_queue_export *out);
 
 	/* [slow] The device of that name, as `devices` tells it. -ENODEV. It stays until `close`. */

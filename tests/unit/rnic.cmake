@@ -11,7 +11,7 @@ if(TARGET unit_wire_golden)
 		GPUNET_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 endif()
 
-foreach(rnic_test cc cm objects rc uc_ud hostile mlx5 loss property far)
+foreach(rnic_test cc cm objects rc uc_ud hostile mlx5 loss property far many)
 	gpunet_unit_test(rnic_${rnic_test} rnic_${rnic_test}.c rnic_rig.c)
 endforeach()
 gpunet_unit_test(rnic_cm_golden rnic_cm_golden.c)

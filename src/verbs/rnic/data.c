@@ -133,7 +133,7 @@ int vcq_arm(struct verbs_cq *cq)
 
 /* --- queue pairs -------------------------------------------------------------------------------- */
 
-static int make_qp(struct verbs_device *d, const struct verbs_qp_init *init, struct rnic_qp **out)
+static int make_qp(struct verbs_device *d, const struct verbs_qp_init *init, struct verbs_qp *qp)
 {
 	struct rnic_qp_init in = { .type = RNIC_QP_RC,
 				   .send_cq = init->send_cq->cq,
@@ -146,10 +146,17 @@ static int make_qp(struct verbs_device *d, const struct verbs_qp_init *init, str
 	struct rnic_qp_attr a = { .state = RNIC_QPS_INIT,
 				  .access = RNIC_ACCESS_REMOTE_WRITE | RNIC_ACCESS_REMOTE_READ |
 					    RNIC_ACCESS_REMOTE_ATOMIC };
-	int rc = rnic_qp_create(d->pd, &in, out);
+	int rc = 0;
 
+	if (init->external)
+		rc = vexport_open(d->host, d->pd, init, &in, &qp->ex);
+	if (rc)
+		return rc;
+	rc = rnic_qp_create(d->pd, &in, &qp->qp);
 	if (!rc)
-		rc = rnic_qp_modify(*out, &a, RNIC_ATTR_STATE | RNIC_ATTR_ACCESS, sys.now_ns());
+		return rnic_qp_modify(qp->qp, &a, RNIC_ATTR_STATE | RNIC_ATTR_ACCESS, sys.now_ns());
+	if (qp->ex)
+		vexport_close(qp->ex);
 	return rc;
 }
 
@@ -167,7 +174,7 @@ static int create_qp(struct verbs_device *d, struct verbs_id *id, struct verbs_q
 	/* What inline data cannot be had is not an error: the caller is told what there is. */
 	init->max_inline = init->max_inline < 512 ? init->max_inline : 512;
 	vhost_lock(qp->host);
-	rc = make_qp(d, init, &qp->qp);
+	rc = make_qp(d, init, qp);
 	if (!rc && id)
 		id->qp = qp;
 	qp->host->stat_touched++;
@@ -206,6 +213,8 @@ void vqp_destroy(struct verbs_qp *qp)
 	/* Acknowledgements that are due go out before. */
 	vhost_flush(h);
 	rnic_qp_destroy(qp->qp);
+	if (qp->ex)
+		vexport_close(qp->ex);
 	h->stat_touched++;
 	vhost_flush(h);
 	vhost_unlock(h);
@@ -352,7 +361,8 @@ int vqp_post_recv(struct verbs_qp *qp, const struct verbs_recv_wr *wr, int n)
 			continue;
 		}
 		convert_sge(sge, wr[i].sge, wr[i].nsge);
-		rc = rnic_post_recv(qp->qp, wr[i].wr_id, sge, wr[i].nsge);
+		rc = qp->ex ? vexport_post_recv(qp->ex, wr[i].wr_id, sge, wr[i].nsge)
+			    : rnic_post_recv(qp->qp, wr[i].wr_id, sge, wr[i].nsge);
 	}
 	i -= rc != 0;
 	vhost_unlock(qp->host);

@@ -212,6 +212,11 @@ static int open_device(struct vhost *h, bool quiet)
 				     .prefix = h->slot };
 	int rc;
 
+	h->doorbells = sys.map(VEXPORT_DOORBELLS * sizeof(*h->doorbells));
+	if (!h->doorbells)
+		return -ENOMEM;
+	dev.doorbells = h->doorbells;
+	dev.ndoorbells = VEXPORT_DOORBELLS;
 	memcpy(udp.gid, h->addr.gid, 16);
 	rc = rnic_udp_create(&udp, &h->wire);
 	if (!rc)
@@ -298,6 +303,8 @@ static void host_free(struct vhost *h)
 	if (h->wire)
 		rnic_udp_destroy(h->wire);
 	rnic_pcap_close(h->pcap);
+	if (h->doorbells)
+		sys.unmap(h->doorbells, VEXPORT_DOORBELLS * sizeof(*h->doorbells));
 	pthread_mutex_destroy(&h->lock);
 	sys.free(h->passed);
 	sys.free(h->ports);

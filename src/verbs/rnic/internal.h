@@ -75,6 +75,7 @@ struct vhost {
 	struct rnic_wire *wire;
 	struct rnic_pcap *pcap; /* or NULL */
 	struct rnic *r;
+	uint64_t *doorbells; /* of queue pairs posted in memory; one page */
 	struct rnic_gsi *gsi;
 	struct rnic_cm *cm;
 	struct gpunet_stat_rnic *page; /* what other processes may see, see stat.c; NULL: nothing */
@@ -171,6 +172,7 @@ struct verbs_qp {
 	struct vhost *host;
 	struct rnic_qp *qp;
 	struct verbs_id *id; /* NULL: its peer is told by numbers */
+	struct vexport *ex;  /* NULL: posted by calls */
 };
 
 /* --- addr.c ------------------------------------------------------------------------------------- */
@@ -268,6 +270,20 @@ int vid_disconnect(struct verbs_id *id);
 
 /* The provider's device on an address. It stays until the provider is closed. */
 int vdevice_get(struct verbs *v, const struct vaddr *a, bool quiet, struct verbs_device **out);
+
+/* --- export.c ----------------------------------------------------------------------------------- */
+
+enum { VEXPORT_DOORBELLS = 512 };
+
+struct vexport;
+
+/* With the host's lock. Makes the memory, and puts the queues into what a queue pair is created with. */
+int vexport_open(struct vhost *h, struct rnic_pd *pd, const struct verbs_qp_init *init,
+		 struct rnic_qp_init *in, struct vexport **out);
+/* With the host's lock, after its queue pair is gone. */
+void vexport_close(struct vexport *x);
+int vexport_post_recv(struct vexport *x, uint64_t wr_id, const struct rnic_sge *sge, unsigned nsge);
+int vexport_get(struct verbs_qp *qp, struct verbs_queue_export *out);
 
 /* --- data.c ------------------------------------------------------------------------------------- */
 

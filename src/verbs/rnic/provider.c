@@ -126,7 +126,7 @@ static void describe(const struct vaddr *a, struct verbs_device_info *d)
 					 .max_cqe = MAX_CQE,
 					 .max_wr = MAX_WR,
 					 .max_sge = 32,
-					 .flags = VERBS_DEVICE_SOFTWARE };
+					 .flags = VERBS_DEVICE_SOFTWARE | VERBS_DEVICE_EXPORT };
 	snprintf(d->name, sizeof(d->name), "rnic:%s", text);
 	snprintf(d->detail, sizeof(d->detail),
 		 "software RNIC, RoCEv2 over UDP, interface %s, MTU %u", a->dev, a->mtu);
@@ -243,12 +243,6 @@ static void rnic_prov_dereg(struct verbs_mr *mr)
 	sys.free(m);
 }
 
-/* The send side's memory would have to be the caller's from the beginning. */
-static int rnic_prov_export(struct verbs_qp *qp, struct verbs_queue_export *out)
-{
-	return -EOPNOTSUPP;
-}
-
 const struct verbs_ops verbs_rnic = {
 	.name = "rnic",
 	.open = rnic_prov_open,
@@ -286,7 +280,7 @@ const struct verbs_ops verbs_rnic = {
 	.post_recv = vqp_post_recv,
 	.reg = rnic_prov_reg,
 	.dereg = rnic_prov_dereg,
-	.export_queue = rnic_prov_export,
+	.export_queue = vexport_get,
 	.device_open = rnic_prov_device_open,
 	.device_gid = rnic_prov_device_gid,
 	.peer_qp_create = vqp_create_alone,

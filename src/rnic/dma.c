@@ -135,10 +135,39 @@ static uint32_t last_word(uint64_t end, uint32_t len)
 	return w;
 }
 
+void rnic_dma_words(struct rnic_dma *d)
+{
+	unsigned i;
+
+	for (i = 0; i < d->nwords; i++)
+		d->copier->ops->write_word(d->copier, d->word[i].dst, d->word[i].from,
+					   d->word[i].len);
+	d->nwords = 0;
+}
+
+/* The bytes of a message. A word of an earlier one that they replace must not come behind them. */
+static void put_body(struct rnic_dma *d, uint64_t dst, const uint8_t *from, uint32_t n)
+{
+	unsigned i;
+
+	for (i = 0; i < d->nwords; i++)
+		if (d->word[i].dst < dst + n && dst < d->word[i].dst + d->word[i].len) {
+			rnic_dma_words(d);
+			break;
+		}
+	d->copier->ops->write(d->copier, dst, from, n);
+}
+
+static void put_word(struct rnic_dma *d, uint64_t dst, const uint8_t *from, uint32_t n)
+{
+	if (d->nwords == RNIC_DMA_WORDS)
+		rnic_dma_words(d);
+	d->word[d->nwords++] = (struct rnic_dma_word){ dst, from, n };
+}
+
 void rnic_dma_end(struct rnic_qp *qp, struct rnic_run *run, bool last)
 {
 	struct rnic_dma *d = qp->r->dma;
-	const struct platform_copier_ops *ops = d->copier->ops;
 	uint32_t n = run->fill - run->start, w = 0;
 	const uint8_t *from;
 
@@ -152,9 +181,9 @@ void rnic_dma_end(struct rnic_qp *qp, struct rnic_run *run, bool last)
 	if (last)
 		w = last_word(run->dst + n, n);
 	if (n > w)
-		ops->write(d->copier, run->dst, from, n - w);
+		put_body(d, run->dst, from, n - w);
 	if (w)
-		ops->write_word(d->copier, run->dst + (n - w), from + (n - w), w);
+		put_word(d, run->dst + (n - w), from + (n - w), w);
 	used(d, run->chunk);
 	rnic_dma_wait(qp);
 }
@@ -279,6 +308,7 @@ static int fetch(struct rnic_qp *qp, struct rnic_fetches *f, const struct rnic_s
 	want.chunk = rnic_dma_take(qp->r);
 	if (!want.chunk)
 		return -EAGAIN;
+	rnic_dma_words(d);
 	for (i = 0; i < n; i++) {
 		if (part[i].far)
 			d->copier->ops->read(d->copier, want.chunk->data + at, part[i].addr,
@@ -370,6 +400,7 @@ static int fetch_remote(struct rnic_qp *qp, const struct rnic_res *res, uint32_t
 	want.chunk = rnic_dma_take(qp->r);
 	if (!want.chunk)
 		return -EAGAIN;
+	rnic_dma_words(d);
 	d->copier->ops->read(d->copier, want.chunk->data, s.addr, want.len);
 	used(d, want.chunk);
 	f->ring[f->head++ % RNIC_DMA_AHEAD] = want;
@@ -516,6 +547,7 @@ bool rnic_dma_busy(struct rnic *r)
 	if (!d)
 		return false;
 	if (d->unmarked && !d->failed) {
+		rnic_dma_words(d);
 		d->copier->ops->mark(d->copier, d->next++);
 		d->unmarked = false;
 	}
@@ -582,6 +614,7 @@ void rnic_dma_mr_end(const struct rnic_mr *mr)
 	}
 	if (d->atomic.qp && d->atomic.mr == mr)
 		rnic_dma_atomic_refuse(r);
+	rnic_dma_words(d);
 	if (!d->failed)
 		d->failed = d->copier->ops->drain(d->copier, DRAIN_NS);
 }

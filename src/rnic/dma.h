@@ -30,7 +30,8 @@ enum {
 		RNIC_DMA_MOST + 64, /* a copy's place in it has the alignment of its target */
 	RNIC_DMA_RUNS =
 		15, /* that share a chunk: each is two copies, and two marks, of the copier's room */
-	RNIC_DMA_ROOM = 3,      /* chunks that one packet may take */
+	RNIC_DMA_ROOM = 3, /* chunks that one packet may take */
+	RNIC_DMA_WORDS = 32,
 	RNIC_DMA_AHEAD = 4,     /* copies out under way for what a queue pair sends */
 	RNIC_DMA_DUE = 256,     /* a power of two */
 	RNIC_DMA_HELD = 1024,   /* packets held, of all queue pairs together … */
@@ -101,6 +102,16 @@ struct rnic_dma {
 	uint64_t done;
 	bool unmarked;
 	int failed;
+	/*
+	 * Last words that are still to be written, in order: behind the bytes of all messages of a step, since going to and fro
+	 * between copies and words costs a GPU more than either.
+	 */
+	struct rnic_dma_word {
+		uint64_t dst;
+		const uint8_t *from;
+		uint32_t len;
+	} word[RNIC_DMA_WORDS];
+	unsigned nwords;
 	struct rnic_qp *waiting;
 	unsigned nheld;
 	/* The one atomic under way: between copies out and in nobody else may change the word. */
@@ -165,6 +176,8 @@ void rnic_dma_read_again(struct rnic_qp *qp, const struct rnic_res *res);
 
 struct rnic_chunk *rnic_dma_take(struct rnic *r); /* NULL: there is no room */
 void rnic_dma_give(struct rnic_dma *d, struct rnic_chunk *c);
+/* Puts the last words in; before whatever must come behind them. */
+void rnic_dma_words(struct rnic_dma *d);
 /* Tells what is done, and takes what was held for it. */
 void rnic_dma_settle(struct rnic_qp *qp, uint64_t now);
 void rnic_dma_forget(struct rnic_qp *qp);

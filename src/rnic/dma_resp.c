@@ -38,8 +38,12 @@ static bool write_waits(struct rnic_qp *qp, const struct wire_roce *pkt)
 	uint32_t len = (uint32_t)pkt->payload_len;
 	struct rnic_span s;
 
-	if (!len ||
-	    !rnic_remote(qp->pd, first ? pkt->reth.rkey : qp->resp.rkey,
+	if (!len)
+		return false;
+	/* A message whose run is open goes on where it began. */
+	if (!first && qp->dma->in.mr)
+		return !rnic_dma_room(qp->r);
+	if (!rnic_remote(qp->pd, first ? pkt->reth.rkey : qp->resp.rkey,
 			 first ? pkt->reth.va : qp->resp.va, len, RNIC_ACCESS_REMOTE_WRITE, &s))
 		return false;
 	return s.far ? !rnic_dma_room(qp->r) : rnic_dma_pending(qp->dma);
@@ -241,6 +245,7 @@ void rnic_dma_atomic(struct rnic_qp *qp, struct rnic_res *res, const struct rnic
 	d->atomic.swap_add = pkt->atomic.swap_add;
 	d->atomic.compare = pkt->atomic.compare;
 	d->atomic.chunk = rnic_dma_take(qp->r); /* there is one: it did not have to wait */
+	rnic_dma_words(d);
 	d->copier->ops->read(d->copier, d->atomic.chunk->data, addr, 8);
 	d->atomic.chunk->ticket = d->next;
 	d->unmarked = true;
@@ -286,6 +291,7 @@ void rnic_dma_atomic_done(struct rnic *r)
 	new = d->atomic.add ? old + d->atomic.swap_add : d->atomic.swap_add;
 	if (d->atomic.add || old == d->atomic.compare) {
 		memcpy(c->data + 8, &new, 8);
+		rnic_dma_words(d);
 		d->copier->ops->write_word(d->copier, d->atomic.addr, c->data + 8, 8);
 		c->ticket = d->next;
 		d->unmarked = true;

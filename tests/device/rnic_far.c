@@ -39,6 +39,7 @@ struct side {
 
 static struct side side[2];
 static uint8_t *host, *want, *got, *gpu;
+static const char *kind_name = "opening";
 static size_t seam;
 
 static uint64_t now_ns(void)
@@ -51,7 +52,7 @@ static uint64_t now_ns(void)
 
 static void fail(const char *what)
 {
-	fprintf(stderr, "rnic_far: %s\n", what);
+	fprintf(stderr, "rnic_far: %s: %s\n", kind_name, what);
 	exit(1);
 }
 
@@ -141,8 +142,9 @@ static void step(void)
 {
 	uint64_t now = now_ns();
 
-	rnic_step(side[0].r, now, 64);
-	rnic_step(side[1].r, now, 64);
+	/* Eight messages of 64 KiB at most. */
+	rnic_step(side[0].r, now, 128);
+	rnic_step(side[1].r, now, 128);
 }
 
 static void complete(int i, uint64_t id)
@@ -155,8 +157,8 @@ static void complete(int i, uint64_t id)
 		must(now_ns() < end, "no completion within ten seconds");
 	}
 	if (wc.status || wc.wr_id != id) {
-		fprintf(stderr, "completion %llu, status %u, instead of %llu\n",
-			(unsigned long long)wc.wr_id, wc.status, (unsigned long long)id);
+		fprintf(stderr, "rnic_far: %s: completion %llu, status %u, instead of %llu\n",
+			kind_name, (unsigned long long)wc.wr_id, wc.status, (unsigned long long)id);
 		exit(1);
 	}
 }
@@ -382,6 +384,7 @@ int main(int argc, char **argv)
 			fputs("skipped: no GPU\n", stderr);
 		return rc == 77 ? 77 : 1;
 	}
+	setvbuf(stdout, NULL, _IOLBF, 0);
 	host = malloc(SIZE);
 	want = malloc(SIZE);
 	got = malloc(SIZE);
@@ -397,6 +400,7 @@ int main(int argc, char **argv)
 	for (kind = 0; kind < FAR_KINDS; kind++) {
 		void *p;
 
+		kind_name = names[kind];
 		must(!far_alloc((enum far_kind)kind, SIZE, &p, &seam), "far_alloc");
 		gpu = p;
 		must(!rnic_mr_create_far(side[1].pd, (uintptr_t)gpu, SIZE, 0, RNIC_ACCESS_ALL,

@@ -3,7 +3,7 @@
  * A device with one connected queue pair of each type, one of which a stranger's packets reach. Input: records of
  * {control, length, packet from BTH on, without ICRC}. Control says what is put right in the packet (number, key,
  * address), so that mutations get past the first checks, and which work request is posted before it. Nothing outside the
- * one region may change, and everything must end.
+ * one region may change, and everything must end. An input of odd length has the region in memory that only copies reach.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "platform/cpu/copier.h"
 #include "rnic/rnic.h"
 #include "rnic/wire.h"
 #include "wire/bytes.h"
@@ -33,6 +34,7 @@ enum control {
 
 struct rig {
 	struct rnic_wire wire;
+	struct platform_copier *copier; /* or NULL */
 	struct rnic *r;
 	struct rnic_pd *pd;
 	struct rnic_cq *cq;
@@ -104,7 +106,20 @@ static void connect_qp(struct rig *g, struct rnic_qp *qp)
 	}
 }
 
-static void open_rig(struct rig *g)
+static void open_region(struct rig *g)
+{
+	uint64_t far;
+
+	if (!g->copier) {
+		must(rnic_mr_create(g->pd, g->mem + GUARD, REGION, IOVA, RNIC_ACCESS_ALL, &g->mr) ==
+		     0);
+		return;
+	}
+	must(cpu_copier_add(g->copier, g->mem + GUARD, REGION, &far) == 0);
+	must(rnic_mr_create_far(g->pd, far, REGION, IOVA, RNIC_ACCESS_ALL, &g->mr) == 0);
+}
+
+static void open_rig(struct rig *g, uint64_t far_seed)
 {
 	static const enum rnic_qp_type types[3] = { RNIC_QP_RC, RNIC_QP_UC, RNIC_QP_UD };
 	struct rnic_config cfg = { .gids = gids,
@@ -121,12 +136,15 @@ static void open_rig(struct rig *g)
 	int i;
 
 	memset(g, 0, sizeof(*g));
+	if (far_seed)
+		must(cpu_copier_open(8 * PLATFORM_COPIER_UNIT, far_seed, &g->copier) == 0);
+	cfg.copier = g->copier;
 	g->wire.ops = &sink_ops;
 	memset(g->mem, 0x5a, sizeof(g->mem));
 	must(rnic_open(&g->r, &cfg, &g->wire) == 0);
 	must(rnic_pd_create(g->r, &g->pd) == 0);
 	must(rnic_cq_create(g->r, 4, &g->cq) == 0);
-	must(rnic_mr_create(g->pd, g->mem + GUARD, REGION, IOVA, RNIC_ACCESS_ALL, &g->mr) == 0);
+	open_region(g);
 	in.send_cq = in.recv_cq = g->cq;
 	for (i = 0; i < 3; i++) {
 		in.type = types[i];
@@ -199,6 +217,8 @@ static void close_rig(struct rig *g)
 		rnic_qp_destroy(g->qp[i]);
 	rnic_mr_destroy(g->mr);
 	must(rnic_cq_destroy(g->cq) == 0 && rnic_pd_destroy(g->pd) == 0 && rnic_close(g->r) == 0);
+	if (g->copier)
+		g->copier->ops->close(g->copier);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -206,7 +226,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct rnic_wc wc;
 	struct rig g;
 
-	open_rig(&g);
+	open_rig(&g, size % 2 ? size : 0);
 	while (size >= 2) {
 		unsigned control = data[0];
 		size_t len = data[1];

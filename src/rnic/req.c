@@ -219,7 +219,8 @@ static int send_data(struct rnic_qp *qp, struct rnic_swqe *w, uint64_t now)
 	uint32_t mtu = qp->attr.mtu, off = sq->cur_pkt * mtu;
 	uint32_t len = w->len - off < mtu ? w->len - off : mtu;
 	bool last = sq->cur_pkt + 1 == w->npsn;
-	struct rnic_tx tx = { .path = &qp->attr.path, .sport = qp->sport, .payload_len = len };
+	struct rnic_tx
+		tx; /* not all of it: clearing what a packet does not need takes a tenth of its time */
 	uint32_t since = sq->since_ackreq;
 	int rc;
 
@@ -227,6 +228,9 @@ static int send_data(struct rnic_qp *qp, struct rnic_swqe *w, uint64_t now)
 		return 0;
 	if (!rnic_cc_may_send(qp, now))
 		return 0;
+	tx.path = &qp->attr.path;
+	tx.sport = qp->sport;
+	tx.payload_len = len;
 	if (w->flags & RNIC_SEND_INLINE) {
 		tx.seg[0] = (struct iovec){ w->inl + off, len };
 		tx.nseg = len ? 1 : 0;

@@ -18,6 +18,7 @@ if(GPUNET_CMOCKA)
 	gpunet_unit_test(cuda_load cuda_load.c)
 	gpunet_unit_test(cuda_device cuda_device.c)
 	gpunet_unit_test(cuda_copy cuda_copy.c)
+	gpunet_unit_test(cuda_near cuda_near.c)
 	gpunet_unit_test(proxy_place proxy_place.c)
 	foreach(test unit_cuda_load unit_cuda_device unit_proxy_place)
 		target_compile_definitions(${test} PRIVATE

@@ -7,6 +7,9 @@
 #include "verbs_stub.h"
 #include "wire/rsocket.h"
 
+#define TCP_KEEPIDLE_ 4
+#define TCP_KEEPINTVL_ 5
+
 enum { W_SERVER = 1, W_CLIENT, W_LIMIT };
 
 /* What a call gave; errors end the block in good order. */
@@ -213,9 +216,68 @@ static void goodbyes_meet(void)
 	}
 }
 
+/* ---- keepalive ---------------------------------------------------------------------------------------------------------------- */
+
+/* Nobody says anything: the client's device asks, after the second that it was told, the server's does not. */
+GNET_DEV int silent(struct test_args *a, struct test_report *r, uint8_t *buf)
+{
+	int listener, fd;
+
+	if (blockIdx.x == 0) {
+		K_GET(r, listener, test_k_listen(a->net, a->want, a->where, 1));
+		K_GET(r, fd, gaccept(a->net, listener, NULL, NULL));
+		K_EQ(r, grecv(a->net, fd, buf, 1, 0), -ECONNRESET);
+		K_EQ(r, gclose(a->net, fd), 0);
+		K_EQ(r, gclose(a->net, listener), 0);
+		return 0;
+	}
+	K_GET(r, fd, test_k_connect(a->net, a->where));
+	K_EQ(r, opt_set(a->net, fd, GNET_IPPROTO_TCP, TCP_KEEPIDLE_, 0), -EINVAL);
+	K_EQ(r, opt_set(a->net, fd, GNET_IPPROTO_TCP, TCP_KEEPINTVL_, 1), -ENOPROTOOPT);
+	K_EQ(r, opt_get(a->net, fd, GNET_IPPROTO_TCP, TCP_KEEPIDLE_), 7200);
+	K_EQ(r, opt_set(a->net, fd, GNET_IPPROTO_TCP, TCP_KEEPIDLE_, 1), 0);
+	K_EQ(r, opt_set(a->net, fd, GNET_SOL_SOCKET, GNET_SO_KEEPALIVE, 1), 0);
+	K_EQ(r, opt_get(a->net, fd, GNET_SOL_SOCKET, GNET_SO_KEEPALIVE), 1);
+	test_k_set(&a->word[W_CLIENT], 1);
+	K_EQ(r, grecv(a->net, fd, buf, 1, 0), -ETIMEDOUT);
+	K_EQ(r, gclose(a->net, fd), 0);
+	return 0;
+}
+
+TEST_KERNEL(silent_kernel, silent)
+
+static void keepalive(void)
+{
+	struct test_args a;
+	unsigned before;
+	gpunet_t *g;
+
+	stub_install();
+	g = test_open(NULL);
+	a = test_setup(g, TEST_TCP, 2, 64);
+	a.want->protocol = GNET_PROTO_RDMA;
+	TEST_LAUNCH(g, silent_kernel, a, 2, 1);
+	test_word_wait(&a.word[W_CLIENT], 1, a.report + 1);
+	before = stub_posted();
+	/* The first one is answered. */
+	while (stub_posted() == before)
+		test_sleep_ms(10);
+	stub_freeze();
+	before = stub_posted();
+	while (stub_posted() == before)
+		test_sleep_ms(10);
+	stub_thaw(VERBS_WC_RETRY_EXC_ERR);
+	test_sync(g, a.report, 2);
+	CHECK_EQ(stub_posted(), before + 1);
+	test_close(g);
+	test_teardown(&a);
+	CHECK_EQ(stub_objects(), 0);
+}
+
 int main(void)
 {
 	test_begin(100);
+	keepalive();
 	goodbyes_meet();
 	each_call_fails();
 	completions_fail();

@@ -26,6 +26,7 @@ struct rdc *rdc_new(struct rdc_thread *t, int domain)
 	c->domain = domain;
 	c->rx_seg = c->tx_seg = c->near_rx = c->near_tx = -1;
 	c->slot = UINT32_MAX;
+	c->keep_s = RDC_KEEP_S;
 	c->reuseaddr =
 		true; /* as the other transports: a server's port can be bound again at once */
 	list_init(&c->timed_link);
@@ -217,6 +218,10 @@ static int op_set_option(struct channel *ch, int level, int name, const void *v,
 		c->reuseaddr = value != 0;
 	else if (level == SOL_SOCKET && name == SO_KEEPALIVE)
 		c->keepalive = value != 0;
+	else if (level == IPPROTO_TCP && name == TCP_KEEPIDLE && value > 0 && value <= 32767)
+		c->keep_s = (unsigned)value;
+	else if (level == IPPROTO_TCP && name == TCP_KEEPIDLE)
+		return -EINVAL;
 	else if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && c->domain == AF_INET6)
 		c->v6only = value != 0;
 	else if (level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_SNDBUF))
@@ -225,6 +230,7 @@ static int op_set_option(struct channel *ch, int level, int name, const void *v,
 		return 0; /* there is no delay to turn off */
 	else
 		return -ENOPROTOOPT;
+	rdc_keep(c);
 	return 0;
 }
 
@@ -258,8 +264,8 @@ static int value_of(const struct rdc *c, int level, int name, int *value)
 			return -ENOPROTOOPT;
 		}
 	}
-	if (level == IPPROTO_TCP && name == TCP_NODELAY) {
-		*value = 1;
+	if (level == IPPROTO_TCP && (name == TCP_NODELAY || name == TCP_KEEPIDLE)) {
+		*value = name == TCP_NODELAY ? 1 : (int)c->keep_s;
 		return 0;
 	}
 	if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && c->domain == AF_INET6) {

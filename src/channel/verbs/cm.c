@@ -45,6 +45,8 @@ static void requested(struct rdc *l, const struct verbs_event *e)
 	r->id = e->request;
 	r->state = RDC_REQUESTED;
 	r->remote = remote;
+	r->keepalive = l->keepalive;
+	r->keep_s = l->keep_s;
 	r->peer = peer;
 	r->peer_len = len;
 	list_add_tail(&l->requests, &r->request_link);

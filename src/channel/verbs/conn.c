@@ -221,6 +221,7 @@ void rdc_connected(struct rdc *c, const struct verbs_conn_param *p)
 	rdc_data_start(c);
 	c->state = RDC_OPEN;
 	c->established = true;
+	rdc_keep(c);
 	rdc_tell(c, CHANNEL_IN | CHANNEL_OUT);
 }
 
@@ -247,8 +248,10 @@ void rdc_adopt(struct rdc *c)
 		fill_param(c, &p);
 		rc = c->net->use.ops->accept(c->id, &p);
 	}
-	if (!rc)
+	if (!rc) {
+		rdc_keep(c);
 		return;
+	}
 	if (!c->err)
 		(void)c->net->use.ops->reject(c->id, NULL,
 					      0); /* it goes with the id at the latest */
@@ -340,11 +343,23 @@ void rdc_close(struct rdc *c, int abort)
 	}
 }
 
+void rdc_keep(struct rdc *c)
+{
+	if (c->state != RDC_OPEN)
+		return;
+	rdc_untime(c);
+	if (c->keepalive && !c->err && !c->gone)
+		rdc_time(c, c->keep_s * UINT64_C(1000000000));
+}
+
 void rdc_expired(struct rdc *c)
 {
 	char name[RDC_NAME];
 
-	if (c->state == RDC_CLOSING) {
+	if (c->state == RDC_OPEN) {
+		rdc_probe(c);
+		rdc_keep(c);
+	} else if (c->state == RDC_CLOSING) {
 		log_line(LOG_NOTE, "rdma: %s did not acknowledge the end of the connection",
 			 rdc_name(&c->peer, name));
 		finish_close(c);

@@ -268,6 +268,18 @@ int rdc_say(struct rdc *c, unsigned ctrl)
 	return 0;
 }
 
+void rdc_probe(struct rdc *c)
+{
+	struct verbs_send_wr wr = { .wr_id = wr_id(c, wire_rsock_imm(RDC_OP_PROBE, 0)),
+				    .opcode = VERBS_WR_WRITE,
+				    .flags = VERBS_SEND_SIGNALED };
+
+	if (!c->established || c->err || c->gone || !c->qp || c->sends || c->ctrls)
+		return;
+	c->ctrls++;
+	post(c, &wr, 1);
+}
+
 /* ---- the flow -------------------------------------------------------------------------------------------------------------- */
 
 void rdc_flow(struct rdc *c)
@@ -373,6 +385,8 @@ static const char *name_of_wr(uint32_t what)
 		return "sending data";
 	case WIRE_RSOCK_OP_SGL:
 		return "giving credits";
+	case RDC_OP_PROBE:
+		return "a keepalive";
 	default:
 		return "saying goodbye";
 	}

@@ -48,6 +48,10 @@
 #define RDC_CONNECT_NS UINT64_C(60000000000)
 #define RDC_RESOLVE_MS 5000u
 #define RDC_ABORT_NS UINT64_C(2000000000)
+/* As TCP's, unless TCP_KEEPIDLE says otherwise. */
+#define RDC_KEEP_S 7200u
+/* In the id of a work request that asks whether the peer's device is there: an op that is never sent. */
+#define RDC_OP_PROBE 2u
 
 /* Of a connection's page: our SGL array at its start, entries on their way to the peer's here. */
 #define RDC_PAGE 4096u
@@ -135,6 +139,7 @@ struct rdc {
 	struct sockaddr_storage bound, peer;
 	socklen_t bound_len, peer_len;
 	bool reuseaddr, v6only, keepalive;
+	unsigned keep_s; /* seconds of silence before the peer's device is asked */
 	struct list timed_link, hand_link, dirty_link;
 	uint64_t deadline;
 
@@ -239,6 +244,8 @@ void rdc_close(struct rdc *c, int abort);
 /* A closing channel has nothing more to wait for? Then it goes. */
 void rdc_close_step(struct rdc *c);
 void rdc_expired(struct rdc *c);
+/* SO_KEEPALIVE was set or cleared, or there is a connection now. */
+void rdc_keep(struct rdc *c);
 
 /* ---- memory.c ---- */
 
@@ -278,6 +285,8 @@ void rdc_fail(struct rdc *c, int err);
 ssize_t rdc_ring_recv(struct channel *ch, uint64_t head, bool *watch);
 ssize_t rdc_ring_send(struct channel *ch, uint64_t tail);
 int rdc_say(struct rdc *c, unsigned ctrl);
+/* A write of no bytes, unless something is under way that will tell as well. */
+void rdc_probe(struct rdc *c);
 
 /* ---- text.c ---- */
 

@@ -122,6 +122,58 @@ static void run(const char *what, unsigned takes, unsigned segments, unsigned by
 	CHECK_EQ(stub_objects(), 0);
 }
 
+/* ---- too few segments ----------------------------------------------------------------------------------------------------------- */
+
+/* Four: one connection within the block has them all. The next is refused, with a name for what is short, and works once they are free. */
+GNET_DEV int limited(struct test_args *a, struct test_report *r, uint8_t *buf)
+{
+	int listener, client, server, fd, rc = 0;
+
+	K_GET(r, listener, test_k_listen(a->net, a->want, a->where, 2));
+	K_GET(r, client, test_k_connect(a->net, a->where));
+	K_GET(r, server, gaccept(a->net, listener, NULL, NULL));
+	K_EQ(r, test_k_connect(a->net, a->where), -ENOBUFS);
+	K_EQ(r, gsend(a->net, client, buf, 200, 0), 200);
+	K_EQ(r, grecv(a->net, server, buf, 200, GNET_MSG_WAITALL), 200);
+	K_EQ(r, gclose(a->net, client), 0);
+	K_EQ(r, gclose(a->net, server), 0);
+	do {
+		fd = test_k_connect(a->net, a->where);
+		if (fd == -ENOBUFS)
+			test_k_sleep(1000); /* the goodbyes are under way */
+	} while (fd == -ENOBUFS && ++rc < 5000);
+	K_EQ(r, fd >= 0, 1);
+	K_GET(r, server, gaccept(a->net, listener, NULL, NULL));
+	K_EQ(r, gclose(a->net, fd), 0);
+	K_EQ(r, grecv(a->net, server, buf, 1, 0), 0);
+	K_EQ(r, gclose(a->net, server), 0);
+	K_EQ(r, gclose(a->net, listener), 0);
+	return 0;
+}
+
+TEST_KERNEL(limited_kernel, limited)
+
+static void too_few_segments(void)
+{
+	struct gpunet_options o = GPUNET_OPTIONS_INIT;
+	struct test_args a;
+	gpunet_t *g;
+
+	stub_install();
+	o.segment_bytes = SEGMENT;
+	o.slab_bytes = 4 * SEGMENT;
+	g = test_open(&o);
+	/* Nobody has asked for RDMA yet, and nothing was done for it. */
+	CHECK_EQ(stub_calls(), 0);
+	a = test_setup(g, TEST_TCP, 1, 4096);
+	a.want->protocol = GNET_PROTO_RDMA;
+	TEST_LAUNCH(g, limited_kernel, a, 1, 32);
+	test_sync(g, a.report, 1);
+	test_close(g);
+	test_teardown(&a);
+	CHECK_EQ(stub_objects(), 0);
+}
+
 /* ---- the reasons -------------------------------------------------------------------------------------------------------------------- */
 
 static void reason(unsigned takes, bool gpu, const struct channel_near *near,
@@ -219,6 +271,7 @@ int main(void)
 	run("not enough of it: the third connection's rings are the host's", STUB_DMABUF,
 	    4 * CONNS - 4, 4 * CONNS - 4, 0, NULL);
 	no_such_memory();
+	too_few_segments();
 	reasons();
 	return 0;
 }

@@ -274,7 +274,7 @@ GNET_DEV void cat(struct tool_shovel a)
 		before = gnet_dev_load_acquire(&a.state->eof);
 	}
 	__syncthreads();
-	if (!down && step == TOOL_STEP_SEND && before)
+	if (!down && step == TOOL_STEP_SEND && before && (rc == -EPIPE || rc == -ECONNRESET))
 		rc = 0;
 	if (rc < 0) {
 		if (threadIdx.x == 0) {

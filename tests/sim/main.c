@@ -72,6 +72,7 @@ static gpunet_t *any_net(const struct world *w)
 	/* Few segments, so that they have to be shared. */
 	o.slab_bytes = sim_chance(400) && !w->n_dgrams ? 65536 : 1 << 20;
 	sim_gpu_like = sim_chance(150);
+	sim_late = sim_chance(300);
 	o.sentinel_us = sim_between(10, 1000);
 	o.queue_entries = 64;
 	o.calls = 64;

@@ -381,7 +381,9 @@ static struct call any_units_read(const struct task *t)
 
 	c.way = ways[sim_below(4)];
 	c.len = any_len();
-	if (t->alone)
+	if (t->c->flow[!t->end].loose)
+		c.len = sim_between(1, 40); /* parts of small messages, by several blocks */
+	if (t->alone || t->c->flow[!t->end].loose)
 		return c;
 	c.len = (c.len + 7) & ~UINT64_C(7);
 	c.flags = GNET_MSG_WAITALL;
@@ -517,6 +519,7 @@ static int64_t write_units(struct world *w, struct block *b, struct task *t, int
 	if (!is_first())
 		return rc;
 	f->sent -= c.len - (rc > 0 ? (uint64_t)rc : 0);
+	f->sum[0] += bytes_sum(b->buf, rc > 0 ? (uint64_t)rc : 0);
 	t->units -= c.len / 8;
 	if (rc != (int64_t)c.len && !t->c->chaos && !w->aborted)
 		sim_fail("%s: %lld", b->doing, (long long)rc);

@@ -32,7 +32,7 @@ struct thread {
 	uint64_t deadline;
 	bool woken;
 	unsigned weight;
-	unsigned stall; /* choices for which it is not among those that can go on, if others are */
+	uint64_t stall; /* the step from which on it goes on, or when nobody else can */
 	int err;        /* its errno */
 	char *tls;
 	void *asan_stack;
@@ -55,7 +55,7 @@ static struct {
 } sim;
 
 bool sim_on;
-int sim_mutant, sim_gpu_like;
+int sim_mutant, sim_gpu_like, sim_late;
 void (*sim_report)(void);
 
 /* ---- chance ---------------------------------------------------------------------------------------------------------- */
@@ -265,26 +265,22 @@ static void new_countdown(void)
 
 static uint32_t weight(const struct thread *t)
 {
-	return t->state == RUNS && !t->stall ? t->weight : 0;
+	return t->state == RUNS && t->stall <= sim.steps ? t->weight : 0;
 }
 
 /* What all threads weigh that can run; at worst the stalled ones. */
 static uint32_t weigh(void)
 {
-	uint32_t sum = 0, stalled = 0;
+	uint32_t sum = 0;
 	unsigned i;
 
-	for (i = 0; i < sim.n; i++) {
+	for (i = 0; i < sim.n; i++)
 		sum += weight(&sim.t[i]);
-		stalled += sim.t[i].stall != 0;
-	}
-	for (i = 0; i < sim.n && stalled; i++) {
-		struct thread *t = &sim.t[i];
-
-		if (!t->stall)
-			continue;
-		t->stall = sum ? t->stall - 1 : 0;
-		sum += sum ? 0 : weight(t);
+	if (sum)
+		return sum;
+	for (i = 0; i < sim.n; i++) {
+		sim.t[i].stall = 0;
+		sum += weight(&sim.t[i]);
 	}
 	return sum;
 }
@@ -346,7 +342,7 @@ void sim_stall(void)
 {
 	if (!sim_on || below(&sim.choice, 4))
 		return;
-	sim.t[sim.self].stall = 1 + below(&sim.choice, 30);
+	sim.t[sim.self].stall = sim.steps + below(&sim.choice, 1u << below(&sim.choice, 13));
 	sim.countdown = 1;
 	sim_point();
 }

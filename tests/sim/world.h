@@ -29,7 +29,9 @@ struct flow {
 	uint64_t received; /* that a call gave */
 	bool shared;       /* made of units (below): several write it or read it */
 	bool cut;          /* a read ended in the middle of a unit */
-	unsigned writers;  /* tasks that are not done, of a flow that is shared */
+	bool loose; /* its readers take what they get: all they know in the end is the bytes' sum */
+	uint64_t sum[2];  /* of the bytes that were sent, and received */
+	unsigned writers; /* tasks that are not done, of a flow that is shared */
 	unsigned n_writers;
 	bool ended; /* the writer has ended it, or is about to */
 	bool eof;   /* the reader has seen its end */
@@ -151,6 +153,7 @@ uint8_t flow_byte(const struct flow *f, uint64_t pos);
 void flow_fill(const struct flow *f, uint64_t pos, uint8_t *buf, uint64_t n);
 /* Ends the run if these are not the flow's bytes at `pos`. */
 void flow_check(const struct flow *f, uint64_t pos, const uint8_t *buf, uint64_t n);
+uint64_t bytes_sum(const uint8_t *buf, uint64_t n);
 /* The next call of a task that writes a shared flow: fills `buf` with n units. */
 void units_fill(struct task *t, uint8_t *buf, unsigned n);
 /* What a reader of a shared flow got. */

@@ -83,7 +83,7 @@ struct gpunet_stat_socket {
  */
 #define GPUNET_STAT_RNIC_NAME "gpunet-rnic"
 #define GPUNET_STAT_RNIC_MAGIC UINT64_C(0x3143494e52504547) /* "GEPRNIC1" */
-#define GPUNET_STAT_RNIC_COUNTERS 32 /* room; those that are not there are 0 */
+#define GPUNET_STAT_RNIC_COUNTERS 40 /* room; those that are not there are 0 */
 
 /* The counters' names, in order; each only grows. */
 #define GPUNET_STAT_RNIC_NAMES                                                                  \
@@ -92,7 +92,7 @@ struct gpunet_stat_socket {
 		"rx_stale_response", "rx_dropped_no_wqe", "rx_access", "rx_invalid", "rx_cnp",  \
 		"tx_cnp", "rx_marked", "paced", "tx_acks", "tx_naks", "tx_rnr_naks", "rx_naks", \
 		"rx_rnr_naks", "implied_naks", "retransmits", "timeouts", "retry_exceeded",     \
-		"rnr_exceeded", "turns", "held", "held_lost", "cq_full"
+		"rnr_exceeded", "turns", "held", "held_lost", "cq_full", "mtu_blocked"
 
 struct gpunet_stat_rnic {
 	uint64_t magic; /* 0: being opened, or closed */

@@ -10,7 +10,13 @@
 #include "rnic/impl.h"
 
 #include <errno.h>
+#include <arpa/inet.h>
 #include <string.h>
+
+#include "base/log.h"
+
+/* A peer that asks so often for one and the same packet will not get it. */
+enum { BLOCKED = 8 };
 
 /* Puts the cursor on `psn`, which is at or after una_psn and not beyond what was sent. */
 static void cursor_to_una(struct rnic_qp *qp)
@@ -66,13 +72,55 @@ static void note_progress(struct rnic_qp *qp, uint32_t packets)
 		sq->cwnd = sq->run;
 }
 
+/* Whether the packet at una_psn, or what a READ asks for with it, is of full size. */
+static bool full_size(const struct rnic_qp *qp)
+{
+	const struct rnic_sq *sq = &qp->sq;
+	const struct rnic_swqe *w = &sq->ring[sq->una % sq->depth];
+
+	if (sq->una == sq->assigned || w->opcode == RNIC_WR_CMP_SWAP ||
+	    w->opcode == RNIC_WR_FETCH_ADD)
+		return false;
+	return w->len - (uint32_t)wire_psn_diff(sq->una_psn, w->psn) * qp->attr.mtu >= qp->attr.mtu;
+}
+
+/*
+ * Short packets arrive, but of those of full size none ever did: an interface there, or one on the way, has a smaller MTU.
+ * Linux does not tell it when it connects, and no router is there to say so.
+ */
+static bool mtu_too_large(const struct rnic_qp *qp)
+{
+	/* No interface has an MTU so small that it takes the sizes below; those get lost by chance. */
+	return qp->attr.mtu >= 1024 && (qp->sq.passed || qp->sq.blocked) && !qp->sq.full_passed &&
+	       full_size(qp);
+}
+
+static void give_up(struct rnic_qp *qp)
+{
+	const uint8_t *gid = qp->attr.path.dst;
+	bool v4 = wire_gid_is_v4(gid);
+	char peer[INET6_ADDRSTRLEN] = "";
+
+	qp->r->ctr.retry_exceeded++;
+	if (mtu_too_large(qp)) {
+		qp->r->ctr.mtu_blocked++;
+		inet_ntop(v4 ? AF_INET : AF_INET6, gid + (v4 ? 12 : 0), peer, sizeof(peer));
+		log_line(
+			LOG_ERROR,
+			"rnic: packets with %u bytes do not reach %s and back, shorter ones do: the "
+			"MTU of its interface, or of one on the way, is smaller than ours; give all "
+			"the same one (ip link set dev IF mtu N)",
+			qp->attr.mtu, peer);
+	}
+	rnic_qp_error(qp, RNIC_WC_RETRY_EXC_ERR);
+}
+
 static void retry(struct rnic_qp *qp)
 {
 	struct rnic_sq *sq = &qp->sq;
 
 	if (!sq->retry_left) {
-		qp->r->ctr.retry_exceeded++;
-		rnic_qp_error(qp, RNIC_WC_RETRY_EXC_ERR);
+		give_up(qp);
 		return;
 	}
 	sq->retry_left--;
@@ -92,6 +140,9 @@ static void go_back(struct rnic_qp *qp, uint32_t seen, bool restarts)
 
 	if (sq->rnr_until)
 		return;
+	sq->blocked += restarts;
+	if (sq->blocked > BLOCKED && mtu_too_large(qp))
+		return; /* until the time-out */
 	if (!sq->went_back) {
 		note_loss(qp);
 		retry(qp);
@@ -125,7 +176,10 @@ void rnic_comp_timer(struct rnic_qp *qp, uint64_t now)
 		qp->r->ctr.timeouts++;
 		sq->went_back = false;
 		note_loss(qp);
-		retry(qp);
+		if (sq->blocked > BLOCKED && mtu_too_large(qp))
+			give_up(qp);
+		else
+			retry(qp);
 	}
 	rnic_comp_arm(qp);
 }
@@ -140,6 +194,7 @@ void rnic_comp_retire(struct rnic_qp *qp)
 		if (wire_psn_diff(wire_psn_add(w->psn, w->npsn), sq->una_psn) > 0)
 			break;
 		sq->rd_wqes -= rnic_swqe_is_rd(w);
+		sq->full_passed = sq->full_passed || w->len >= qp->attr.mtu;
 		sq->una++;
 	}
 }
@@ -151,6 +206,9 @@ void rnic_comp_advance(struct rnic_qp *qp, uint32_t psn, uint64_t now)
 	if (psn == sq->una_psn)
 		return;
 	note_progress(qp, (uint32_t)wire_psn_diff(psn, sq->una_psn));
+	sq->passed = true;
+	sq->full_passed = sq->full_passed || full_size(qp);
+	sq->blocked = 0;
 	sq->una_psn = psn;
 	sq->retry_left = (uint8_t)qp->attr.retry;
 	sq->rnr_left = (uint8_t)qp->attr.rnr_retry;

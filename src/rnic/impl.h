@@ -198,6 +198,10 @@ struct rnic_sq {
 	uint64_t rnr_until; /* 0: not waiting */
 	uint32_t since_ackreq;
 
+	bool passed;      /* a packet was acknowledged … */
+	bool full_passed; /* … one of full size, in either direction */
+	unsigned blocked; /* times in a row that the peer asked for the packet at una_psn */
+
 	uint32_t run;     /* packets acknowledged since the last loss */
 	uint32_t avg_run; /* the same between losses, on average */
 	uint32_t cwnd;    /* packets that may be unacknowledged now */

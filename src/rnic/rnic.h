@@ -206,6 +206,8 @@ struct rnic_counters {
 	uint64_t held;      /**< packets that had to wait for copies into GPU memory */
 	uint64_t held_lost; /**< … that found no room to wait in, or no staging memory */
 	uint64_t cq_full;   /**< times that a completion had to wait for room */
+	/** Queue pairs that ended since just their packets of full size did not arrive. */
+	uint64_t mtu_blocked;
 };
 
 /* --- the device ------------------------------------------------------------------------------- */

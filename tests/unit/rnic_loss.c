@@ -100,6 +100,14 @@ static double goodput(enum rnic_wr_opcode op, unsigned loss, uint64_t ns, struct
 	return (double)f.done * MSG / (double)(f.g.now - start) * 1e9;
 }
 
+static enum rnic_qp_state qp_state(const struct rnic_qp *qp)
+{
+	struct rnic_qp_attr a;
+
+	rnic_qp_query(qp, &a);
+	return a.state;
+}
+
 static void goodput_falls_gently_with_loss(void **state)
 {
 	static const struct {
@@ -159,11 +167,88 @@ static void the_wire_is_full_again_after_losses(void **state)
 	rig_close(&f.g);
 }
 
+/* J1: a link that carries short packets only. */
+static enum rnic_mem_verdict black_hole(void *ctx, struct rnic_mem_packet *p, uint64_t now)
+{
+	(void)ctx;
+	(void)now;
+	return p->len > 1500 ? RNIC_MEM_DROP : RNIC_MEM_PASS;
+}
+
+static void blocked(enum rnic_wr_opcode op, uint32_t len, uint64_t limit)
+{
+	struct rnic_mem_config net = { .seed = 5,
+				       .hook = black_hole,
+				       .faults = { .delay_ns = 5000 } };
+	struct rnic_qp *qp[2];
+	uint64_t start;
+	static struct rig g;
+
+	memset(&g, 0, sizeof(g));
+	rig_open(&g, NULL, &net);
+	/* Time-out 67 ms. */
+	rig_pair(&g, &(struct rig_qp){ .mtu = 4096, .timeout = 14 }, qp);
+	assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_WRITE, 0, 1000, 0, 1), 0);
+	rig_run(&g, RIG_MS);
+	rig_expect(g.side[0].scq, 1, RNIC_WC_SUCCESS);
+	start = g.now;
+	assert_int_equal(rig_post(&g, 0, qp[0], op, 0, len, 0, 2), 0);
+	assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_WRITE, 0, 8, 0, 3), 0);
+	while (qp_state(qp[0]) != RNIC_QPS_ERR) {
+		assert_true(g.now - start <= limit);
+		rig_run(&g, RIG_MS);
+	}
+	rig_expect(g.side[0].scq, 2, RNIC_WC_RETRY_EXC_ERR);
+	rig_expect(g.side[0].scq, 3, RNIC_WC_WR_FLUSH_ERR);
+	assert_int_equal(rnic_counters(g.side[0].r)->mtu_blocked, 1);
+	/* It did not shout meanwhile. */
+	assert_true(rnic_counters(g.side[0].r)->tx_packets < 2000);
+	rig_unpair(qp);
+	rig_close(&g);
+}
+
+static void an_mtu_that_is_too_large_is_named_in_time(void **state)
+{
+	(void)state;
+	/* The last packet arrives and is answered: one time-out. */
+	blocked(RNIC_WR_WRITE, 65536 + 100, 100 * RIG_MS);
+	/* What comes behind is answered. */
+	blocked(RNIC_WR_WRITE, 65536, 100 * RIG_MS);
+	/* The last response arrives. */
+	blocked(RNIC_WR_READ, 65536 + 100, 8 * 70 * RIG_MS);
+}
+
+/* A peer that is gone is no question of the MTU. */
+static void a_dead_peer_is_not_taken_for_a_small_mtu(void **state)
+{
+	struct rnic_mem_faults dead = { .loss = 1000000 };
+	struct rnic_mem_config net = { .seed = 5 };
+	struct rnic_qp *qp[2];
+	static struct rig g;
+
+	(void)state;
+	memset(&g, 0, sizeof(g));
+	rig_open(&g, NULL, &net);
+	rig_pair(&g, &(struct rig_qp){ .mtu = 4096, .timeout = 14 }, qp);
+	assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_WRITE, 0, 65536, 0, 1), 0);
+	rig_run(&g, RIG_S);
+	rig_expect(g.side[0].scq, 1, RNIC_WC_SUCCESS);
+	rnic_mem_set_faults(g.net, &dead);
+	assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_WRITE, 0, 65536, 0, 2), 0);
+	rig_run(&g, RIG_S);
+	rig_expect(g.side[0].scq, 2, RNIC_WC_RETRY_EXC_ERR);
+	assert_int_equal(rnic_counters(g.side[0].r)->mtu_blocked, 0);
+	rig_unpair(qp);
+	rig_close(&g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(goodput_falls_gently_with_loss),
 		cmocka_unit_test(the_wire_is_full_again_after_losses),
+		cmocka_unit_test(an_mtu_that_is_too_large_is_named_in_time),
+		cmocka_unit_test(a_dead_peer_is_not_taken_for_a_small_mtu),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

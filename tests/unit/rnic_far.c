@@ -188,43 +188,114 @@ static void a_flag_comes_after_the_payload(void **state)
 	rig_close(&g);
 }
 
-/* A completion on either side, an immediate of a WRITE without bytes (F7), a READ's data and an atomic's answer. */
+enum { SECOND = 300000, TOLD = 90000, CPU_READ = 100 };
+
+/* Both payloads are there, and what a SEND brought. */
+static bool all_is_there(const struct rig *g, uint64_t turn, bool sent)
+{
+	const uint8_t *mem = g->side[1].mem;
+
+	return payload_is(g, turn) && !memcmp(mem + SECOND, mem, PAYLOAD) &&
+	       (!sent || !memcmp(mem + TOLD, mem, PAYLOAD));
+}
+
+static void post_teller(struct rig *g, struct rnic_qp *qp[2], unsigned op, uint64_t turn,
+			const struct rnic_mr *cpu)
+{
+	uint32_t len = op == RNIC_WR_WRITE_IMM ? 0 : op == RNIC_WR_SEND ? PAYLOAD : 8;
+	size_t off = op == RNIC_WR_SEND ? 0 : 200000;
+	struct rnic_sge sge = rig_sge(g, 0, off, 8);
+	struct rnic_send_wr wr = { .wr_id = 3,
+				   .opcode = RNIC_WR_READ,
+				   .flags = RNIC_SEND_SIGNALED,
+				   .sge = &sge,
+				   .nsge = 1,
+				   .rkey = rnic_mr_rkey(cpu) };
+
+	if (op == RNIC_WR_SEND || op == RNIC_WR_WRITE_IMM)
+		assert_int_equal(rig_recv(g, 1, qp[1], TOLD, PAYLOAD, turn), 0);
+	if (op == CPU_READ)
+		assert_int_equal(rnic_post_send(qp[0], &wr, g->now), 0);
+	else
+		assert_int_equal(
+			rig_post(g, 0, qp[0], (enum rnic_wr_opcode)op, off, len, 400000, 3), 0);
+}
+
+/*
+ * A completion on either side, an immediate of a WRITE without bytes (F7), a READ's data, out of the CPU's memory, too, and an
+ * atomic's answer.
+ */
 static void completions_come_after_the_payload(void **state)
 {
-	static const enum rnic_wr_opcode what[] = { RNIC_WR_SEND, RNIC_WR_WRITE_IMM, RNIC_WR_READ,
-						    RNIC_WR_FETCH_ADD };
+	static const unsigned what[] = { RNIC_WR_SEND, RNIC_WR_WRITE_IMM, RNIC_WR_READ,
+					 RNIC_WR_FETCH_ADD, CPU_READ };
+	/* Packets come one by one, and copies take longer than answers. */
+	const struct rnic_mem_config net = { .seed = 1,
+					     .faults = { .delay_ns = 100, .rate = 2000000000 } };
+	static uint64_t word;
 	struct rnic_qp *qp[2];
+	struct rnic_mr *cpu;
 	struct rnic_wc wc;
-	struct rig g;
+	struct rig g = { .far_sides = 2, .far_seed = 23 };
 	uint64_t turn;
 
 	(void)state;
-	open_far(&g, 2, 23, NULL);
+	rig_open_far(&g, NULL, &net);
+	cpu_copier_pace(g.side[1].copier, 4);
 	rig_pair(&g, NULL, qp);
+	assert_int_equal(rnic_mr_create(g.side[1].pd, &word, 8, 0, RNIC_ACCESS_ALL, &cpu), 0);
 	for (turn = 1; turn <= TURNS; turn++) {
-		enum rnic_wr_opcode op = what[turn % 4];
-		bool told = false, done = false;
-		uint32_t len = op == RNIC_WR_WRITE_IMM ? 0 : 8;
+		unsigned op = what[turn % 5];
+		bool told = op != RNIC_WR_SEND && op != RNIC_WR_WRITE_IMM, done = false;
 
 		make_payload(&g, turn);
 		assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_WRITE, 0, PAYLOAD, 0, 1), 0);
-		assert_int_equal(rig_post(&g, 0, qp[0], op, 200000, len, 80000, 2), 0);
-		if (op == RNIC_WR_SEND || op == RNIC_WR_WRITE_IMM)
-			assert_int_equal(rig_recv(&g, 1, qp[1], 90000, 64, turn), 0);
-		else
-			told = true;
+		assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_WRITE, 0, PAYLOAD, SECOND, 2), 0);
+		post_teller(&g, qp, op, turn, cpu);
 		while (!told || !done) {
-			assert_false(rig_run(&g, 100) && rig_run(&g, 100) && g.now > 1000 * RIG_S);
+			assert_true(g.now < turn * RIG_S);
+			rig_run(&g, 100);
 			if (rnic_cq_poll(g.side[1].rcq, &wc, 1)) {
-				assert_true(payload_is(&g, turn));
+				assert_true(all_is_there(&g, turn, op == RNIC_WR_SEND));
 				told = true;
 			}
 			if (rnic_cq_poll(g.side[0].scq, &wc, 1)) {
 				assert_int_equal(wc.status, RNIC_WC_SUCCESS);
 				assert_true(payload_is(&g, turn));
-				done = wc.wr_id == 2;
+				if (wc.wr_id > 1)
+					assert_true(all_is_there(&g, turn, false));
+				done = wc.wr_id == 3;
 			}
 		}
+	}
+	rnic_mr_destroy(cpu);
+	rig_unpair(qp);
+	rig_close(&g);
+}
+
+/* A READ brings what the WRITE before it has put there, and completes when it is there itself. */
+static void a_read_sees_the_write_before_it(void **state)
+{
+	const struct rnic_mem_config net = { .seed = 1, .faults = { .delay_ns = 100 } };
+	struct rig g = { .far_sides = 3, .far_seed = 29 };
+	struct rnic_qp *qp[2];
+	struct rnic_wc wc;
+	uint64_t turn;
+
+	(void)state;
+	rig_open_far(&g, NULL, &net);
+	rig_pair(&g, NULL, qp);
+	cpu_copier_pace(g.side[0].copier, 4);
+	for (turn = 1; turn <= TURNS; turn++) {
+		make_payload(&g, turn);
+		assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_WRITE, 0, PAYLOAD, 0, 1), 0);
+		assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_READ, 200000, PAYLOAD, 0, 2), 0);
+		do {
+			assert_true(g.now < turn * RIG_S);
+			rig_run(&g, 100);
+		} while (!rnic_cq_poll(g.side[0].scq, &wc, 1) || wc.wr_id != 2);
+		assert_int_equal(wc.status, RNIC_WC_SUCCESS);
+		assert_memory_equal(g.side[0].mem, g.side[0].mem + 200000, PAYLOAD);
 	}
 	rig_unpair(qp);
 	rig_close(&g);
@@ -613,6 +684,7 @@ int main(void)
 		cmocka_unit_test(the_last_word_of_a_write_comes_last),
 		cmocka_unit_test(a_flag_comes_after_the_payload),
 		cmocka_unit_test(completions_come_after_the_payload),
+		cmocka_unit_test(a_read_sees_the_write_before_it),
 		cmocka_unit_test(nothing_is_told_while_copies_wait),
 		cmocka_unit_test(a_message_is_one_copy),
 		cmocka_unit_test(silent_peers_do_not_keep_staging_memory),

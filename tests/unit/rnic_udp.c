@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The UDP wire, over the loopback interface: two devices, on 127.0.0.2 and 127.0.0.3 (or one that talks to itself on ::1),
+ * The UDP wire, over the loopback interface: two devices, on 127.0.0.82 and 127.0.0.83 (or one that talks to itself on ::1),
  * driven by one thread and the real clock. Also a measurement between two processes, not run by the suite:
  *
  *	unit_rnic_udp bench [ROUNDS]
@@ -37,8 +37,8 @@
 
 enum { MEM = 4 << 20 };
 
-static const uint8_t addr_a[16] = { [10] = 0xff, [11] = 0xff, 127, 0, 0, 2 };
-static const uint8_t addr_b[16] = { [10] = 0xff, [11] = 0xff, 127, 0, 0, 3 };
+static const uint8_t addr_a[16] = { [10] = 0xff, [11] = 0xff, 127, 0, 0, 82 };
+static const uint8_t addr_b[16] = { [10] = 0xff, [11] = 0xff, 127, 0, 0, 83 };
 static const uint8_t addr_v6[16] = { [15] = 1 };
 
 struct end {

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { RANGES = 8, MAX_PIECES = 64, STEPS = 48 };
+enum { RANGES = 8, MAX_PIECES = 64, PACE = 48 };
 
 /* No address of a process begins with these bits, so a load or store of one faults. */
 #define FAR_BASE (UINT64_C(0xfa) << 56)
@@ -41,6 +41,7 @@ struct cpu_copier {
 	uint64_t done, count;
 	int err;
 	bool held;
+	unsigned pace; /* pieces done at a time, fewer than that */
 	void (*seen)(void *ctx);
 	void *ctx;
 };
@@ -183,10 +184,10 @@ static bool advance(struct cpu_copier *c)
 static int done(struct platform_copier *p, uint64_t *ticket)
 {
 	struct cpu_copier *c = of(p);
-	uint64_t n = c->rnd ? draw(c) % STEPS : UINT64_MAX;
+	uint64_t n = c->rnd ? draw(c) % c->pace : UINT64_MAX;
 
 	/* Now and then far, so that long queues end. */
-	if (c->rnd && draw(c) % 16 == 0)
+	if (c->rnd && c->pace >= PACE && draw(c) % 16 == 0)
 		n = 1000;
 	while (n-- && advance(c))
 		;
@@ -240,6 +241,7 @@ int cpu_copier_open(size_t staging, uint64_t seed, struct platform_copier **out)
 	c->ring = sys.alloc(n * sizeof(*c->ring));
 	c->mask = n - 1;
 	c->rnd = seed;
+	c->pace = PACE;
 	if (!c->pub.staging || !c->ring) {
 		close_copier(&c->pub);
 		return -ENOMEM;
@@ -252,6 +254,11 @@ void cpu_copier_watch(struct platform_copier *p, void (*seen)(void *ctx), void *
 {
 	of(p)->seen = seen;
 	of(p)->ctx = ctx;
+}
+
+void cpu_copier_pace(struct platform_copier *p, unsigned pieces)
+{
+	of(p)->pace = pieces;
 }
 
 void cpu_copier_fail(struct platform_copier *p, int err)

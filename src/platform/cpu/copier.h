@@ -17,6 +17,9 @@ int cpu_copier_add(struct platform_copier *c, void *backing, size_t size, uint64
 /* `seen` is called after each piece of a copy, when memory may be half done. */
 void cpu_copier_watch(struct platform_copier *c, void (*seen)(void *ctx), void *ctx);
 
+/* How many pieces are done at a time: fewer than `pieces`, at least 2; 48 unless set. */
+void cpu_copier_pace(struct platform_copier *c, unsigned pieces);
+
 /* From now on the device does nothing more and says so. */
 void cpu_copier_fail(struct platform_copier *c, int err);
 

@@ -141,7 +141,7 @@ sim_mutant_of(42 include/gpunet/dev/impl/socket.h
 
 sim_change(include/gpunet/dev/impl/stream.h
 	"			gnet__recv_done(net, fd, sk, (uint64_t)rc, cells);\n			gnet_dev_add_relaxed(&sk->rx,\n					     ((uint64_t)rc << GNET_L_AT_SHIFT) - GNET_L_HELD);"
-	"			if (!sim_late)\n				gnet__recv_done(net, fd, sk, (uint64_t)rc, cells);\n			gnet_dev_add_relaxed(&sk->rx,\n					     ((uint64_t)rc << GNET_L_AT_SHIFT) - GNET_L_HELD);\n			if (sim_late) {\n				sim_stall();\n				gnet__recv_done(net, fd, sk, (uint64_t)rc, cells);\n			}")
+	"			if (!sim_late)\n				gnet__recv_done(net, fd, sk, (uint64_t)rc, cells);\n			gnet_dev_add_relaxed(&sk->rx,\n					     ((uint64_t)rc << GNET_L_AT_SHIFT) - GNET_L_HELD);\n			if (sim_late) {\n				sim_stall();\n				gnet__recv_done(net, fd, sk, (uint64_t)rc, cells);\n				gpunet_cpu_event_at(&sk->rx_head);\n			}")
 sim_change(include/gpunet/dev/impl/stream.h
 	"	k->left -= len;\n	gnet_dev_store(&k->sk->tx_tail, k->t.tail);"
 	"	k->left -= len;\n	if (!sim_late)\n		gnet_dev_store(&k->sk->tx_tail, k->t.tail);")
@@ -153,7 +153,7 @@ sim_change(include/gpunet/dev/impl/stream.h
 	"		gnet_dev_add_relaxed(&k->sk->tx, change);\n	else if (sim_late)\n		gnet_dev_store(&k->sk->tx_tail, late), gnet_dev_add_release(&k->sk->tx, change), late = 0;\n	else")
 sim_change(include/gpunet/dev/impl/stream.h
 	"/* more than the position was stored */\n		gnet_dev_add_release(&k->sk->tx, change);"
-	"/* more than the position was stored */\n		gnet_dev_add_release(&k->sk->tx, change);\n	if (sim_late && late) {\n		sim_stall();\n		gnet_dev_store(&k->sk->tx_tail, late);\n	}")
+	"/* more than the position was stored */\n		gnet_dev_add_release(&k->sk->tx, change);\n	if (sim_late && late) {\n		sim_stall();\n		gnet_dev_store(&k->sk->tx_tail, late);\n		gpunet_cpu_event_at(&k->sk->tx_tail);\n	}")
 
 # ---- sides among blocks; K3, which takes a slot that is used again at once, is in the model only
 

@@ -342,7 +342,7 @@ void sim_stall(void)
 {
 	if (!sim_on || below(&sim.choice, 4))
 		return;
-	sim.t[sim.self].stall = sim.steps + below(&sim.choice, 1u << below(&sim.choice, 13));
+	sim.t[sim.self].stall = sim.steps + below(&sim.choice, 1u << below(&sim.choice, 10));
 	sim.countdown = 1;
 	sim_point();
 }

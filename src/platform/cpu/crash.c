@@ -4,6 +4,7 @@
  * which neither a core file nor a debugger shows by itself. Only signals that would do what they do by default
  * anyway are looked at: a program's own handlers, a sanitizer's or a debugger's are left alone.
  */
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -94,19 +95,44 @@ static const struct cpu_fiber *crashed_fiber(void)
 	return !sigaltstack(NULL, &s) && (s.ss_flags & SS_ONSTACK) ? cpu_self() : NULL;
 }
 
-/* The default action is back in force: the instruction is tried again and ends the process, where it stands. */
+static void set_default(int sig)
+{
+	struct sigaction none = { .sa_flags = 0 };
+
+	none.sa_handler = SIG_DFL;
+	sigemptyset(&none.sa_mask);
+	sigaction(sig, &none, NULL);
+}
+
+/* Blocks often crash together: one says so, and the others do not end the process before it has. */
+static void say_once(const struct cpu_fiber *f, int sig, const void *at)
+{
+	static int said; /* 1: somebody is at it, 2: done */
+	int none = 0;
+
+	if (__atomic_compare_exchange_n(&said, &none, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		say(f, sig, at);
+		__atomic_store_n(&said, 2, __ATOMIC_RELEASE);
+	}
+	while (__atomic_load_n(&said, __ATOMIC_ACQUIRE) == 1)
+		sched_yield();
+}
+
+/* Afterwards the instruction is tried again and ends the process, where it stands. */
 static void crashed(int sig, siginfo_t *info, void *context)
 {
 	const struct cpu_fiber *f;
 
 	(void)context;
 	if (info->si_code <= 0) {
+		set_default(sig);
 		raise(sig); /* somebody has sent it: nothing would send it again */
 		return;
 	}
 	f = crashed_fiber();
 	if (f && f->block)
-		say(f, sig, info->si_addr);
+		say_once(f, sig, info->si_addr);
+	set_default(sig);
 }
 
 static int ours(int sig)
@@ -119,7 +145,7 @@ static int ours(int sig)
 
 void cpu_crash_watch(void)
 {
-	struct sigaction act = { .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND }, is;
+	struct sigaction act = { .sa_flags = SA_SIGINFO | SA_ONSTACK }, is;
 	unsigned i;
 
 	if (CPU_ASAN || CPU_TSAN)
@@ -135,14 +161,11 @@ void cpu_crash_watch(void)
 
 void cpu_crash_unwatch(void)
 {
-	struct sigaction none = { .sa_flags = 0 };
 	unsigned i;
 
-	none.sa_handler = SIG_DFL;
-	sigemptyset(&none.sa_mask);
 	for (i = 0; i < SIGNALS; i++) {
 		if (ours(signals[i]))
-			sigaction(signals[i], &none, NULL);
+			set_default(signals[i]);
 	}
 }
 

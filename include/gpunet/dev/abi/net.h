@@ -74,7 +74,8 @@ struct gnet_sock {
 struct gnet_sq_dev {
 	uint64_t tail; /* next position to reserve */
 	uint64_t head; /* cached copy of the proxy's position */
-	uint64_t pad[14];
+	uint64_t made; /* of queue 0: sockets asked for, of all queues in turn */
+	uint64_t pad[13];
 };
 
 /* Who looks at a news ring, and when. */

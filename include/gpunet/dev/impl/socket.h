@@ -42,11 +42,9 @@
 
 GNET_DEV int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
 {
-	uint32_t q =
-		(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)) % net->n_queues;
 	uint64_t nonblock = type & GNET_SOCK_NONBLOCK ? GNET_L_NONBLOCK : 0;
 	int64_t fd = 0;
-	uint32_t i;
+	uint32_t i, q;
 
 	if (net->magic != GNET_MAGIC || net->version != GNET_ABI_VERSION ||
 	    net->size != sizeof(*net))
@@ -56,6 +54,7 @@ GNET_DEV int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
 	type &= ~(GNET_SOCK_NONBLOCK | GNET_SOCK_CLOEXEC);
 	if ((type | protocol) & ~0xff)
 		return -GNET__EINVAL;
+	q = (uint32_t)(gnet_dev_add(&net->sqd[0].made, 1) % net->n_queues);
 	/* Each proxy thread has its share of the slots: the limit is reached when all are used. */
 	for (i = 0; i < net->n_queues; i++) {
 		fd = gnet__call(net, (q + i) % net->n_queues, GNET_OP_SOCKET, 0,

@@ -2,17 +2,21 @@
 /*
  * What a pass of a proxy thread costs the system: calls are counted in the table that they go through. Threads are stepped by
  * hand, kernels are played by the test; sockets are real ones. Every case runs with a call a socket and with a ring.
+ * "unit_proxy_engine costs" prints what both cost the thread.
  */
 #include <errno.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -28,6 +32,7 @@
 #define SEG_LOG2 16
 #define SEGMENTS 64
 
+static struct platform_ops platform;
 static struct gnet_sqe sq[THREADS << SQ_LOG2];
 static struct gnet_sq_head sq_head[THREADS];
 static struct gnet_call calls[64];
@@ -126,7 +131,7 @@ static int rig_up(void **state, bool ring)
 				  .calls = calls,
 				  .n_calls = 64,
 				  .ctl = &ctl,
-				  .platform = &platform_cpu };
+				  .platform = &platform };
 	struct sockets_params sp = { .max = SOCKETS, .slab = &r.slab };
 
 	memset(&r, 0, sizeof(r));
@@ -233,15 +238,17 @@ static uint64_t kernel_receives(struct sock *s)
 /* A connected socket of thread q, and its peer. */
 static struct sock *connection(unsigned q, int *peer)
 {
+	int domain = r.at.sun_family, rc;
 	struct channel *ch;
 	struct sock *s;
 
 	assert_int_equal(
-		channel_create(NULL, proxy_thread(r.proxy, q), AF_UNIX, SOCK_STREAM, 0, &ch), 0);
+		channel_create(NULL, proxy_thread(r.proxy, q), domain, SOCK_STREAM, 0, &ch), 0);
 	s = sock_new(&r.all, q, ch);
 	assert_non_null(s);
 	sock_publish(s);
-	assert_int_equal(sock_connect(s, (struct sockaddr *)&r.at, r.at_len, false), 0);
+	rc = sock_connect(s, (struct sockaddr *)&r.at, r.at_len, false);
+	assert_true(rc == 0 || rc == -EINPROGRESS);
 	*peer = accept4(r.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	assert_true(*peer >= 0);
 	return s;
@@ -462,14 +469,124 @@ static void accepted_sockets_are_spread_evenly(void **state)
 		close(fd[i]);
 }
 
-#ifndef PROXY_ENGINE_RIG
+/* ---- costs: not a test, figures for docs/measurements.md ---------------------------------------- */
+
+#define MOST 256
+
+/* The CPU device's kernels are woken by system calls; a GPU's are not. */
+static void no_notify(struct platform_dev *dev, const void *word)
+{
+	(void)dev;
+	(void)word;
+}
+
+static double thread_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+/* A message of 64 bytes to each of n kernels, and their answers: the time that passes of the proxy take. */
+static double round_us(struct sock **s, const int *peer, unsigned n)
+{
+	char bytes[65] = "0123456789012345678901234567890123456789012345678901234567890123";
+	char in[64];
+	unsigned i, back;
+	double us = 0, start;
+	uint64_t next;
+
+	for (i = 0; i < n; i++)
+		assert_int_equal(write(peer[i], bytes, 64), 64);
+	for (back = 0; back < n;) {
+		start = thread_us();
+		proxy_step(proxy_thread(r.proxy, 0), r.now += 1000, &next);
+		us += thread_us() - start;
+		for (i = 0; i < n; i++) {
+			if (kernel_receives(s[i]))
+				kernel_sends(s[i], bytes);
+			if (read(peer[i], in, sizeof(in)) > 0)
+				back++;
+		}
+	}
+	return us;
+}
+
+static int tcp_listener(void)
+{
+	struct sockaddr_in *in = (struct sockaddr_in *)(void *)&r.at;
+
+	close(r.listener);
+	memset(&r.at, 0, sizeof(r.at));
+	in->sin_family = AF_INET;
+	in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	r.at_len = sizeof(*in);
+	r.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (bind(r.listener, (struct sockaddr *)&r.at, r.at_len) || listen(r.listener, MOST))
+		return -1;
+	return getsockname(r.listener, (struct sockaddr *)&r.at, &r.at_len);
+}
+
+static double cost(bool ring, bool tcp, unsigned n)
+{
+	unsigned turns = 6000 / n + 20, i;
+	struct sock *s[MOST];
+	void *none = NULL;
+	int peer[MOST];
+	double us = 0;
+
+	if (rig_up(&none, ring) || (tcp && tcp_listener()))
+		return -1;
+	sys.sendmsg = sys_real.sendmsg;
+	sys.recvmsg = sys_real.recvmsg;
+	sys.epoll_wait = sys_real.epoll_wait;
+	sys.ring_io = sys_real.ring_io;
+	for (i = 0; i < n; i++)
+		s[i] = connection(0, &peer[i]);
+	settle(0);
+	for (i = 0; i < turns; i++)
+		us += round_us(s, peer, n);
+	for (i = 0; i < n; i++)
+		close(peer[i]);
+	rig_down(&none);
+	return us / turns / n;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double d = *(const double *)a - *(const double *)b;
+
+	return d < 0 ? -1 : d > 0;
+}
+
+static int costs(void)
+{
+	static const unsigned conns[] = { 1, 2, 4, 8, 64, MOST };
+	double us[2][5];
+	unsigned i, k, e;
+
+	platform.notify = no_notify;
+	for (i = 0; i < 12; i++) {
+		for (k = 0; k < 5; k++)
+			for (e = 0; e < 2; e++)
+				us[e][k] = cost(e, i < 6, conns[i % 6]);
+		qsort(us[0], 5, sizeof(us[0][0]), by_value);
+		qsort(us[1], 5, sizeof(us[1][0]), by_value);
+		printf("{\"transport\":\"%s\",\"conns\":%u,\"epoll_us\":%.2f,\"io_uring_us\":%.2f}\n",
+		       i < 6 ? "tcp" : "unix", conns[i % 6], us[0][2], us[1][2]);
+		fflush(stdout);
+	}
+	return 0;
+}
+
 #define BOTH(name)                                                    \
 	{ #name ", a call a socket", name, up_each, rig_down, NULL }, \
 	{                                                             \
 #name ", with a ring", name, up_ring, rig_down, NULL  \
 	}
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		BOTH(what_is_queued_goes_in_one_call),      BOTH(several_sockets_share_a_call),
@@ -477,7 +594,9 @@ int main(void)
 		BOTH(accepted_sockets_are_spread_evenly),
 	};
 
+	platform = platform_cpu;
+	if (argc > 1 && !strcmp(argv[1], "costs"))
+		return costs();
 	alarm(60);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
-#endif

@@ -85,14 +85,13 @@ static bool full_size(const struct rnic_qp *qp)
 }
 
 /*
- * Short packets arrive, but of those of full size none ever did: an interface there, or one on the way, has a smaller MTU.
- * Linux does not tell it when it connects, and no router is there to say so.
+ * The peer asks for a packet of full size, and of those none ever arrived: an interface there, or one on the way, has a smaller
+ * MTU. Linux does not tell it when it connects, and no router is there to say so.
  */
 static bool mtu_too_large(const struct rnic_qp *qp)
 {
 	/* No interface has an MTU so small that it takes the sizes below; those get lost by chance. */
-	return qp->attr.mtu >= 1024 && (qp->sq.passed || qp->sq.blocked) && !qp->sq.full_passed &&
-	       full_size(qp);
+	return qp->attr.mtu >= 1024 && qp->sq.blocked && !qp->sq.full_passed && full_size(qp);
 }
 
 static void give_up(struct rnic_qp *qp)
@@ -206,7 +205,6 @@ void rnic_comp_advance(struct rnic_qp *qp, uint32_t psn, uint64_t now)
 	if (psn == sq->una_psn)
 		return;
 	note_progress(qp, (uint32_t)wire_psn_diff(psn, sq->una_psn));
-	sq->passed = true;
 	sq->full_passed = sq->full_passed || full_size(qp);
 	sq->blocked = 0;
 	sq->una_psn = psn;

@@ -198,8 +198,7 @@ struct rnic_sq {
 	uint64_t rnr_until; /* 0: not waiting */
 	uint32_t since_ackreq;
 
-	bool passed;      /* a packet was acknowledged … */
-	bool full_passed; /* … one of full size, in either direction */
+	bool full_passed; /* a packet of full size was acknowledged, or came as an answer */
 	unsigned blocked; /* times in a row that the peer asked for the packet at una_psn */
 
 	uint32_t run;     /* packets acknowledged since the last loss */

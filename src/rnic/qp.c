@@ -408,7 +408,7 @@ static void enter_rts(struct rnic_qp *qp)
 		return;
 	sq->next_psn = sq->snd_psn = sq->snd_max = sq->una_psn = qp->attr.sq_psn;
 	sq->retry_left = (uint8_t)qp->attr.retry;
-	sq->passed = sq->full_passed = false;
+	sq->full_passed = false;
 	sq->blocked = 0;
 	sq->rnr_left = (uint8_t)qp->attr.rnr_retry;
 	sq->cwnd = sq->avg_run = qp->r->cfg.window;

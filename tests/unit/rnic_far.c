@@ -315,6 +315,9 @@ static void nothing_is_told_while_copies_wait(void **state)
 	cpu_copier_hold(g.side[1].copier, 1);
 	assert_int_equal(rig_recv(&g, 1, qp[1], 90000, 64, 5), 0);
 	assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_WRITE, 0, PAYLOAD, 0, 1), 0);
+	rig_run(&g,
+		10 * RIG_MS); /* no acknowledgement, nor any other answer behind which it would wait */
+	rig_expect_none(g.side[0].scq);
 	assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_SEND, 0, 64, 0, 2), 0);
 	assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_READ, 100000, 64, 0, 3), 0);
 	rig_run(&g, 900 * RIG_MS);

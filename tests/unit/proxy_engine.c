@@ -5,6 +5,8 @@
  * "unit_proxy_engine costs" prints what both cost the thread.
  */
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,8 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -469,6 +474,51 @@ static void accepted_sockets_are_spread_evenly(void **state)
 		close(fd[i]);
 }
 
+/* ---- where it is forbidden --------------------------------------------------------------------- */
+
+/* In a process that may not make this system call: what opening a ring gives. */
+static int opened_without(unsigned call)
+{
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog p = { sizeof(f) / sizeof(f[0]), f };
+	struct sys_ring *ring = NULL;
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+		    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p))
+			_exit(255);
+		_exit(-sys_ring_open(&ring));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+/* Also a sandbox that lets one be made and then not be used. */
+static void a_sandbox_forbids_the_ring(void **state)
+{
+	struct sys_ring *ring;
+	int rc;
+
+	(void)state;
+	rc = sys_ring_open(&ring);
+	if (rc)
+		skip();
+	sys_ring_close(ring);
+	rc = opened_without(__NR_io_uring_setup);
+	if (rc == 255)
+		skip();
+	assert_int_equal(rc, EPERM);
+	assert_int_equal(opened_without(__NR_io_uring_enter), EOPNOTSUPP);
+}
+
 /* ---- costs: not a test, figures for docs/measurements.md ---------------------------------------- */
 
 #define MOST 256
@@ -589,9 +639,12 @@ static int costs(void)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		BOTH(what_is_queued_goes_in_one_call),      BOTH(several_sockets_share_a_call),
-		BOTH(a_segment_that_is_being_filled_stays), BOTH(idle_sockets_cost_nothing),
+		BOTH(what_is_queued_goes_in_one_call),
+		BOTH(several_sockets_share_a_call),
+		BOTH(a_segment_that_is_being_filled_stays),
+		BOTH(idle_sockets_cost_nothing),
 		BOTH(accepted_sockets_are_spread_evenly),
+		cmocka_unit_test(a_sandbox_forbids_the_ring),
 	};
 
 	platform = platform_cpu;

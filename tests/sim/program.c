@@ -22,7 +22,7 @@ struct args {
 };
 
 /* How a block does one call. */
-enum way { PLAIN, WARP, THREAD, BORROW };
+enum way { PLAIN, WARP, THREAD, MSG, BORROW };
 
 struct call {
 	enum way way;
@@ -290,6 +290,25 @@ static uint64_t any_len(void)
 	return sim_between(1, most[sim_below(7)]);
 }
 
+/* A call's buffer as two buffers of any lengths, and an empty one between them. */
+static struct gnet_msghdr *parts(uint8_t *buf, uint64_t n)
+{
+	__shared__ struct gnet_iovec v[3];
+	__shared__ struct gnet_msghdr m;
+
+	__syncthreads();
+	if (is_first()) {
+		uint64_t first = sim_below((uint32_t)n + 1);
+
+		v[0] = (struct gnet_iovec){ buf, first };
+		v[1] = (struct gnet_iovec){ buf, 0 };
+		v[2] = (struct gnet_iovec){ buf + first, n - first };
+		m = (struct gnet_msghdr){ .iov = v, .iovlen = 3 };
+	}
+	__syncthreads();
+	return &m;
+}
+
 /* All threads of the block get the same call. */
 static struct call share_call(struct call c)
 {
@@ -307,7 +326,7 @@ static struct call share_call(struct call c)
 
 static struct call any_read(bool dontwait)
 {
-	static const enum way ways[] = { PLAIN, PLAIN, PLAIN, WARP, THREAD, BORROW };
+	static const enum way ways[] = { PLAIN, PLAIN, MSG, WARP, THREAD, BORROW };
 	struct call c = { 0 };
 
 	if (!is_first())
@@ -366,6 +385,8 @@ static int64_t read_call(struct world *w, struct block *b, struct task *t, int f
 		if (is_first())
 			rc = grecv_thread(w->net, fd, b->buf, c.len, c.flags);
 		return share(rc);
+	case MSG:
+		return grecvmsg(w->net, fd, parts(b->buf, c.len), c.flags);
 	case BORROW:
 		return read_borrowed(w, b, t, fd, c);
 	default:
@@ -376,7 +397,7 @@ static int64_t read_call(struct world *w, struct block *b, struct task *t, int f
 /* A read of a shared flow: by one of several readers whole units only. */
 static struct call any_units_read(const struct task *t)
 {
-	static const enum way ways[] = { PLAIN, PLAIN, WARP, THREAD };
+	static const enum way ways[] = { PLAIN, MSG, WARP, THREAD };
 	struct call c = { 0 };
 
 	c.way = ways[sim_below(4)];
@@ -424,7 +445,7 @@ static int64_t read_step(struct world *w, struct block *b, struct task *t, bool 
 
 static struct call any_write(const struct flow *f, bool dontwait)
 {
-	static const enum way ways[] = { PLAIN, PLAIN, PLAIN, WARP, THREAD, BORROW };
+	static const enum way ways[] = { PLAIN, PLAIN, MSG, WARP, THREAD, BORROW };
 	struct call c = { 0 };
 
 	if (!is_first())
@@ -483,6 +504,8 @@ static int64_t write_call(struct world *w, struct block *b, struct task *t, int 
 		rc = gsend_warp(w->net, fd, b->buf, c.len, c.flags);
 	else if (c.way == THREAD && is_first())
 		rc = gsend_thread(w->net, fd, b->buf, c.len, c.flags);
+	else if (c.way == MSG)
+		rc = gsendmsg(w->net, fd, parts(b->buf, c.len), c.flags);
 	else if (c.way == PLAIN)
 		rc = gsend(w->net, fd, b->buf, c.len, c.flags);
 	rc = share(rc);
@@ -494,7 +517,7 @@ static int64_t write_call(struct world *w, struct block *b, struct task *t, int 
 /* One call that writes units, all of them unless the connection ends. */
 static int64_t write_units(struct world *w, struct block *b, struct task *t, int fd)
 {
-	static const enum way ways[] = { PLAIN, PLAIN, WARP, THREAD };
+	static const enum way ways[] = { PLAIN, MSG, WARP, THREAD };
 	struct flow *f = &t->c->flow[t->end];
 	struct call c = { 0 };
 	int64_t rc = 0;
@@ -512,6 +535,8 @@ static int64_t write_units(struct world *w, struct block *b, struct task *t, int
 		rc = gsend_warp(w->net, fd, b->buf, c.len, 0);
 	else if (c.way == THREAD && is_first())
 		rc = gsend_thread(w->net, fd, b->buf, c.len, 0);
+	else if (c.way == MSG)
+		rc = gsendmsg(w->net, fd, parts(b->buf, c.len), 0);
 	else if (c.way == PLAIN)
 		rc = gsend(w->net, fd, b->buf, c.len, 0);
 	rc = share(rc);

@@ -117,6 +117,9 @@ uint64_t proxy_now(const struct proxy_thread *t);
 /* Wakes a thread if it sleeps; from any thread, async-signal-safe. */
 void proxy_wake(struct proxy_thread *t);
 
+/* Wakes all threads but this one. */
+void proxy_wake_others(struct proxy_thread *t);
+
 /* Answers a command. value: 48 bits, signed. An address goes to proxy_arg() first. */
 void proxy_reply(struct proxy_thread *t, unsigned call, unsigned tag, int64_t value);
 uint8_t *proxy_arg(struct proxy_thread *t, unsigned call);

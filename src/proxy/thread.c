@@ -198,6 +198,16 @@ void proxy_wake(struct proxy_thread *t)
 		return; /* the counter is at its limit: it is readable already */
 }
 
+void proxy_wake_others(struct proxy_thread *t)
+{
+	unsigned i;
+
+	for (i = 0; i < t->p->params.threads; i++) {
+		if (i != t->index)
+			proxy_wake(&t->p->t[i]);
+	}
+}
+
 /* Z2: a GPU cannot wake a thread. */
 void *proxy_sentinel_main(void *arg)
 {

@@ -171,7 +171,12 @@ unsigned stream_dgram_rx(struct stream *s)
 		return 1;
 	}
 	if (s->rx_seg < 0 && !stream_rx_attach(s, 0)) {
-		/* All segments are others': this reader's head tells nothing of when one is free. */
+		/*
+		 * All segments are others': this reader's head tells nothing of when one is free. A stream would go on without one. If
+		 * all threads have idle readers' segments, one of them gives one back, and this is tried again.
+		 */
+		atomic_store(&s->set->slab->wanted, true);
+		proxy_wake_others(s->set->t);
 		stream_later(s);
 		return 0;
 	}

@@ -70,5 +70,7 @@ void stream_fail(struct stream *s, int err);
 void stream_rx_release(struct stream *s);
 /* A free segment, or that of a reader of this thread which has consumed everything: -ENOBUFS if there is none. */
 int stream_take_segment(struct stream_set *set);
+/* Another thread wants a segment: gives one of a reader that has consumed everything back to the slab. */
+void stream_give_wanted(struct stream_set *set);
 
 #endif

@@ -128,6 +128,13 @@ static bool reclaim(struct stream_set *set)
 	return false;
 }
 
+void stream_give_wanted(struct stream_set *set)
+{
+	if (atomic_load_explicit(&set->slab->wanted, memory_order_relaxed) &&
+	    atomic_exchange(&set->slab->wanted, false))
+		reclaim(set);
+}
+
 int stream_take_segment(struct stream_set *set)
 {
 	int seg = slab_get(set->slab);

@@ -248,6 +248,7 @@ unsigned stream_set_step(struct stream_set *set, uint64_t now, uint64_t *next)
 {
 	unsigned n = wake_waiters(set);
 
+	stream_give_wanted(set);
 	ask_hot(set, now);
 	run_later(set, now);
 	n += run_all(set);

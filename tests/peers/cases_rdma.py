@@ -214,7 +214,9 @@ def rdma_idle(env):
     before = cpu_ticks(server.pid)
     time.sleep(2)
     used = cpu_ticks(server.pid) - before
-    check(used <= 4 * env.slow, f"{used} ticks in 2 s without traffic")
+    # On a GPU the sentinel looks a thousand times a second; 5% of a core is the limit.
+    allowed = (4 if env.device == "cpu" else 10) * env.slow
+    check(used <= allowed, f"{used} ticks in 2 s without traffic, {allowed} allowed")
     cat.p.stdin.close()
     cat.expect(0, 15, "cat did not end")
     cat.p.stdout.close()

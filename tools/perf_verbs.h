@@ -31,6 +31,7 @@ struct pv {
 	uint8_t *mem; /* our data first, then, `half` bytes further, what the peer may use */
 	size_t half;
 	unsigned depth, recv_depth; /* of the queues */
+	unsigned receives;          /* posted so far */
 	unsigned max_inline, mtu;
 	struct perftest_record theirs;
 	uint64_t *ns;                  /* latencies: when each began, and the end */

@@ -122,6 +122,7 @@ static struct gpunet_verbs_sge local(const struct pv *p, size_t at)
 					  gpunet_verbs_lkey(p->mr) };
 }
 
+/* n more, but no more than messages come: the last ones have their receives already. */
 static int post_receives(struct pv *p, unsigned n)
 {
 	struct gpunet_verbs_sge sge = local(p, p->half);
@@ -131,23 +132,25 @@ static int post_receives(struct pv *p, unsigned n)
 
 	for (i = 0; i < BATCH; i++)
 		wr[i] = (struct gpunet_verbs_recv_wr){ IS_RECV, &sge, 1, 0 };
+	if (n > p->o.count - p->receives)
+		n = p->o.count - p->receives;
 	for (; n; n -= some) {
 		some = n < BATCH ? n : BATCH;
 		got = gpunet_verbs_post_recv(p->qp, wr, (int)some);
 		if (got != (int)some)
 			return tool_fail("cannot post receives: %s",
 					 got < 0 ? strerror(-got) : "the queue is full");
+		p->receives += some;
 	}
 	return TOOL_DONE;
 }
 
 int pv_receives(struct pv *p)
 {
-	unsigned want = p->recv_depth < p->o.count ? p->recv_depth : p->o.count;
 	bool receives =
 		p->o.kind == PERFTEST_SEND_LAT || (p->o.kind == PERFTEST_SEND_BW && !p->client);
 
-	return receives ? post_receives(p, want) : TOOL_DONE;
+	return receives ? post_receives(p, p->recv_depth) : TOOL_DONE;
 }
 
 static void fill_wr(const struct pv *p, struct gpunet_verbs_send_wr *wr,
@@ -252,7 +255,7 @@ static int receive_all(struct pv *p)
 	struct gpunet_verbs_wc wc[BATCH];
 	struct course course = { 0 };
 	struct peak peak = { 0 };
-	unsigned done = 0, left;
+	unsigned done = 0;
 	uint64_t begin = 0;
 	int n, rc;
 
@@ -263,9 +266,7 @@ static int receive_all(struct pv *p)
 		if (n && !begin)
 			begin = peak.at = now_ns();
 		done += (unsigned)n;
-		/* Those that are still to come have a receive already, at the end. */
-		left = p->o.count - done;
-		rc = n && left >= p->recv_depth ? post_receives(p, (unsigned)n) : TOOL_DONE;
+		rc = post_receives(p, (unsigned)n);
 		peak_look(p, &peak, done);
 		if (rc == TOOL_DONE)
 			rc = look(p, &course, done);
@@ -287,7 +288,7 @@ struct rally {
 static int rally_take(struct pv *p, struct rally *r)
 {
 	struct gpunet_verbs_wc wc[BATCH];
-	unsigned recvs = 0, room;
+	unsigned recvs = 0;
 	int n = take(p, wc, BATCH), i;
 
 	for (i = 0; i < n; i++)
@@ -296,10 +297,7 @@ static int rally_take(struct pv *p, struct rally *r)
 		return -n;
 	r->acked += (unsigned)n - recvs;
 	r->heard += recvs;
-	room = p->o.count - r->heard;
-	if (recvs && room >= p->recv_depth)
-		return post_receives(p, recvs);
-	return TOOL_DONE;
+	return post_receives(p, recvs);
 }
 
 static int rally_send(struct pv *p, struct rally *r)

@@ -66,7 +66,7 @@ bool page_same_process(int pid, int told)
 	return same;
 }
 
-static int each_of(int pid, int (*fn)(int pid, int fd, void *arg), void *arg)
+static int each_of(int pid, bool json, bool (*one)(int pid, int fd, bool json))
 {
 	struct dirent *e;
 	char path[64];
@@ -79,23 +79,23 @@ static int each_of(int pid, int (*fn)(int pid, int fd, void *arg), void *arg)
 		return -errno;
 	while ((e = readdir(d))) {
 		if (isdigit((unsigned char)e->d_name[0]))
-			found += fn(pid, atoi(e->d_name), arg);
+			found += one(pid, atoi(e->d_name), json);
 	}
 	closedir(d);
 	return found;
 }
 
-int page_each(int pid, int (*fn)(int pid, int fd, void *arg), void *arg)
+static int each(int pid, bool json, bool (*one)(int pid, int fd, bool json))
 {
 	struct dirent *e;
 	int found = 0, n;
 	DIR *d;
 
 	if (pid)
-		return each_of(pid, fn, arg);
+		return each_of(pid, json, one);
 	d = opendir("/proc");
 	while (d && (e = readdir(d))) {
-		n = atoi(e->d_name) > 0 ? each_of(atoi(e->d_name), fn, arg) : 0;
+		n = atoi(e->d_name) > 0 ? each_of(atoi(e->d_name), json, one) : 0;
 		found += n > 0 ? n : 0;
 	}
 	if (d)
@@ -103,7 +103,7 @@ int page_each(int pid, int (*fn)(int pid, int fd, void *arg), void *arg)
 	return found;
 }
 
-int page_failed(int pid, int rc)
+static int failed(int pid, int rc)
 {
 	if (rc == -ENOENT)
 		return tool_fail("there is no process %d", pid);
@@ -111,4 +111,19 @@ int page_failed(int pid, int rc)
 		return tool_fail("process %d cannot be looked into: it is another user's; root can",
 				 pid);
 	return tool_fail("cannot look into process %d: %s", pid, strerror(-rc));
+}
+
+int page_show(int pid, bool json, bool (*one)(int pid, int fd, bool json), const char *does_not,
+	      const char *does)
+{
+	int n = each(pid, json, one);
+
+	fflush(stdout);
+	if (n < 0)
+		return failed(pid, n);
+	if (n == 0 && pid)
+		return tool_fail("process %d %s", pid, does_not);
+	if (n == 0 && !json)
+		printf("no process of this user %s\n", does);
+	return TOOL_DONE;
 }

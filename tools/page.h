@@ -13,9 +13,11 @@ const void *page_map(int pid, int fd, size_t *size);
 /* Whether a page that tells this number is of that process: in a container it knows itself by another number. */
 bool page_same_process(int pid, int told);
 
-/* Calls `fn` for each descriptor of a process (0: of all of them); the sum of its values, or a negative errno. */
-int page_each(int pid, int (*fn)(int pid, int fd, void *arg), void *arg);
-/* What such an errno means to people, as a failure of the tool. */
-int page_failed(int pid, int rc);
+/*
+ * Calls `one` for each descriptor of a process (0: of all of them); it says whether that was a page, which it has shown then. If there
+ * was none, says so: "process N" and `does_not`, a failure, or but for JSON "no process of this user" and `does`. The tool's exit code.
+ */
+int page_show(int pid, bool json, bool (*one)(int pid, int fd, bool json), const char *does_not,
+	      const char *does);
 
 #endif

@@ -187,32 +187,22 @@ static void print_json(const struct view *v)
 	puts("]}");
 }
 
-static int show_one(int pid, int fd, void *arg)
+static bool show_one(int pid, int fd, bool json)
 {
 	static struct view v;
-	const bool *json = arg;
 
 	if (!open_view(&v, pid, fd))
-		return 0;
-	if (*json)
+		return false;
+	if (json)
 		print_json(&v);
 	else
 		print_text(&v);
-	return 1;
+	return true;
 }
 
 static int show(int pid, bool json)
 {
-	int n = page_each(pid, show_one, &json);
-
-	fflush(stdout);
-	if (n < 0)
-		return page_failed(pid, n);
-	if (n == 0 && pid)
-		return tool_fail("process %d uses no software RNIC", pid);
-	if (n == 0 && !json)
-		puts("no process of this user uses the software RNIC");
-	return TOOL_DONE;
+	return page_show(pid, json, show_one, "uses no software RNIC", "uses the software RNIC");
 }
 
 int cmd_rnic(int argc, char **argv)

@@ -490,33 +490,23 @@ static void print_json(const struct view *v)
 
 /* ---- all of them ------------------------------------------------------------------------------------- */
 
-static int show_one(int pid, int fd, void *arg)
+static bool show_one(int pid, int fd, bool json)
 {
-	const bool *json = arg;
 	struct view v;
 
 	if (!open_view(&v, pid, fd))
-		return 0;
-	if (*json)
+		return false;
+	if (json)
 		print_json(&v);
 	else
 		print_text(&v);
 	close_view(&v);
-	return 1;
+	return true;
 }
 
 static int show(int pid, bool json)
 {
-	int n = page_each(pid, show_one, &json);
-
-	fflush(stdout);
-	if (n < 0)
-		return page_failed(pid, n);
-	if (n == 0 && pid)
-		return tool_fail("process %d has no network open", pid);
-	if (n == 0 && !json)
-		puts("no process of this user has a network open");
-	return TOOL_DONE;
+	return page_show(pid, json, show_one, "has no network open", "has a network open");
 }
 
 static int watch(int pid, bool json)

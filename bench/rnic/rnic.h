@@ -12,35 +12,16 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "../figure.h"
+
 /* ---- main.c: options and results ----------------------------------------------------------------------------------------- */
 
 struct bench_opt {
 	bool quick;
-	FILE *json;    /* NULL: none */
 	unsigned reps; /* runs of each figure, of which the median counts */
 };
 
 extern struct bench_opt opt;
-
-void die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
-
-/* A figure. `peer` NAN: there is none. `bar`: a ratio or another limit, in words; `good`: whether it is met. */
-struct figure {
-	const char *name;
-	uint64_t size;
-	unsigned conns;
-	double ours;
-	const char *peer_name;
-	double peer;
-	const char *unit;
-	const char *bar;
-	bool good;
-};
-
-void report(const struct figure *f);
-double now_us(void);
-/* Sorts. */
-double median(double *v, unsigned n);
 
 /* ---- ends.c: two processes ------------------------------------------------------------------------------------------------- */
 

@@ -25,7 +25,7 @@ void row_write_bw(void)
 	unsigned count = part(30000), i;
 	double ours[REPS_MAX], peer[REPS_MAX];
 	struct figure f = {
-		"WRITE bandwidth", BIG,  1, 0, "ucx_perftest ucp_put_bw, TCP", 0, "GB/s",
+		"WRITE bandwidth", "udp", BIG, 1, 0, "ucx_perftest ucp_put_bw, TCP", 0, "GB/s",
 		">= 3 times",      false
 	};
 	struct ucx_result u = { .why = NULL };
@@ -52,8 +52,10 @@ void row_write_lat(void)
 	const struct setup s = { .qps = 1 };
 	unsigned count = part(20000), i;
 	double ours[REPS_MAX], peer[REPS_MAX];
-	struct figure f = { "WRITE latency", SMALL, 1, 0, "ucx_perftest ucp_put_lat, TCP", 0, "us",
-			    "<= 0.5",        false };
+	struct figure f = {
+		"WRITE latency", "udp", SMALL, 1, 0, "ucx_perftest ucp_put_lat, TCP", 0, "us",
+		"<= 0.5",        false
+	};
 	struct ucx_result u = { .why = NULL };
 	struct client c;
 
@@ -78,7 +80,7 @@ void row_msg_rate(void)
 	unsigned count = part(5000000), i;
 	double ours[REPS_MAX];
 	struct figure f = {
-		"WRITE message rate", SMALL,  1,    0, "batches of 64, one thread a side", NAN,
+		"WRITE message rate", "udp",  SMALL, 1, 0, "batches of 64, one thread a side", NAN,
 		"million/s",          ">= 2", false
 	};
 	struct client c;
@@ -100,6 +102,7 @@ void row_loss(void)
 	unsigned count = part(10000), i;
 	double ours[REPS_MAX];
 	struct figure f = { "WRITE goodput at 1% loss",
+			    "udp",
 			    BIG,
 			    1,
 			    0,
@@ -138,6 +141,7 @@ void row_idle_qps(void)
 	unsigned count = part(4000000), i;
 	double many[REPS_MAX], few[REPS_MAX];
 	struct figure f = { "WRITE rate, 10 busy of 1,000 QPs",
+			    "udp",
 			    SMALL,
 			    QPS_MAX,
 			    0,

@@ -7,9 +7,7 @@
  */
 #include <errno.h>
 #include <getopt.h>
-#include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,6 +15,7 @@
 #include "sock.h"
 
 struct bench_opt opt = { .device = "cpu", .reps = 5 };
+struct bench bench = { .name = "bench-sock", .device = "cpu", .row = "" };
 
 static const struct row {
 	const char *name;
@@ -36,86 +35,6 @@ static const struct row {
 };
 
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
-
-static const char *row_now = "";
-
-void die(const char *fmt, ...)
-{
-	char text[512];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	fprintf(stderr, "bench-sock: %s: %s\n", row_now, text);
-	/* Threads and a resident kernel may be anywhere. */
-	_exit(1);
-}
-
-static void too_late(int number)
-{
-	static const char text[] = "bench-sock: the row's time limit is over\n";
-
-	(void)number;
-	if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
-		_exit(4);
-	_exit(3);
-}
-
-/* ---- results -------------------------------------------------------------------------------------------------------------- */
-
-static void json_number(FILE *out, const char *key, double v)
-{
-	if (isfinite(v))
-		fprintf(out, ",\"%s\":%.6g", key, v);
-	else
-		fprintf(out, ",\"%s\":null", key);
-}
-
-static void report_json(const struct figure *f)
-{
-	fprintf(opt.json,
-		"{\"name\":\"%s\",\"device\":\"%s\",\"transport\":\"%s\",\"size\":%llu,\"conns\":%u",
-		f->name, opt.device, f->transport, (unsigned long long)f->size, f->conns);
-	json_number(opt.json, "ours", f->ours);
-	fprintf(opt.json, ",\"peer_name\":\"%s\"", f->peer_name);
-	json_number(opt.json, "peer", f->peer);
-	fprintf(opt.json, ",\"unit\":\"%s\"", f->unit);
-	json_number(opt.json, "ratio", f->ours / f->peer);
-	fputs("}\n", opt.json);
-	fflush(opt.json);
-}
-
-/* Bars are for a GPU; the CPU device's figures are recorded. */
-static const char *verdict(const struct figure *f)
-{
-	if (f->good < 0 || !opt.gpu)
-		return "";
-	return f->good ? "ok" : "MISSED";
-}
-
-void report(const struct figure *f)
-{
-	char peer[16] = "-", ratio[16] = "-", size[16];
-
-	if (isfinite(f->peer)) {
-		snprintf(peer, sizeof(peer), "%.4g", f->peer);
-		snprintf(ratio, sizeof(ratio), "%.3f", f->ours / f->peer);
-	}
-	snprintf(size, sizeof(size), "%llu", (unsigned long long)f->size);
-	printf("%-36s %-4s %-4s %8s %6u %10.4g %10s %-11s %7s  %-15s %-6s %s\n", f->name,
-	       opt.device, f->transport, size, f->conns, f->ours, peer, f->unit, ratio, f->bar,
-	       verdict(f), f->peer_name);
-	fflush(stdout);
-	if (opt.json)
-		report_json(f);
-}
-
-static void header(void)
-{
-	printf("%-36s %-4s %-4s %8s %6s %10s %10s %-11s %7s  %-15s %-6s %s\n", "figure", "dev",
-	       "via", "size", "conns", "ours", "peer", "unit", "ratio", "bar", "", "peer");
-}
 
 /* ---- options ---------------------------------------------------------------------------------------------------------------- */
 
@@ -145,7 +64,7 @@ static bool answer(int c)
 			printf("%s %u\n", rows[i].name, rows[i].limit_s);
 		return true;
 	case 'H':
-		header();
+		report_header();
 		return true;
 	case 'w':
 		place_init();
@@ -168,16 +87,18 @@ static bool take(int c, bool *placed)
 {
 	switch (c) {
 	case 'd':
-		opt.device = optarg;
+		opt.device = bench.device = optarg;
 		opt.gpu = strcmp(optarg, "cuda") == 0;
+		/* Bars are for a GPU; the CPU device's figures are recorded. */
+		bench.judges = opt.gpu;
 		return opt.gpu || strcmp(optarg, "cpu") == 0;
 	case 'q':
 		opt.quick = true;
 		opt.reps = 3;
 		return true;
 	case 'j':
-		opt.json = fopen(optarg, "a");
-		if (!opt.json)
+		bench.json = fopen(optarg, "a");
+		if (!bench.json)
 			die("%s: %s", optarg, strerror(errno));
 		return true;
 	case 't':
@@ -199,7 +120,7 @@ static void run(const struct row *r)
 	static const char *const transports[] = { "tcp", "unix" };
 	unsigned i;
 
-	row_now = r->name;
+	bench.row = r->name;
 	for (i = 0; i < 2; i++) {
 		if (opt.transport ? strcmp(opt.transport, transports[i]) != 0 : i && !r->both)
 			continue;
@@ -255,7 +176,7 @@ int main(int argc, char **argv)
 	if (opt.gpu)
 		die("this program was built without CUDA");
 #endif
-	signal(SIGALRM, too_late);
+	limit_rows();
 	signal(SIGPIPE, SIG_IGN);
 	if (placed)
 		place_init();

@@ -1,40 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Time, medians, and which CPU a thread runs on: our server and its peer run on the same ones. */
+/* Which CPU a thread runs on: our server and its peer run on the same ones. */
 #include <sched.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "sock.h"
-
-double now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-double percentile(double *v, unsigned n, double p)
-{
-	unsigned i = (unsigned)((double)n * p / 100);
-
-	qsort(v, n, sizeof(*v), compare);
-	return v[i < n ? i : n - 1];
-}
-
-double median(double *v, unsigned n)
-{
-	double high = percentile(v, n, 50);
-
-	return n % 2 ? high : (high + v[n / 2 - 1]) / 2;
-}
 
 static int cpu[CPU_SETSIZE]; /* those that the process may use */
 static int cpus;

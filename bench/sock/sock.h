@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
+#include "../figure.h"
 #include "kernels.h"
 
 /* ---- main.c: options and results ---------------------------------------------------------------------------------------- */
@@ -20,35 +21,12 @@ struct bench_opt {
 	const char *device; /* "cpu", "cuda" */
 	bool gpu, quick;
 	const char *transport; /* "tcp", "unix"; NULL: both */
-	FILE *json;            /* NULL: none */
 	unsigned reps;         /* runs of each figure, of which the median counts */
 };
 
 extern struct bench_opt opt;
 
-void die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
-
-/* A figure. `peer` NAN: there is none. `bar`: a ratio or another limit, in words; `good`: it is met (-1: no bar). */
-struct figure {
-	const char *name, *transport;
-	uint64_t size;
-	unsigned conns;
-	double ours;
-	const char *peer_name;
-	double peer;
-	const char *unit;
-	const char *bar;
-	int good;
-};
-
-void report(const struct figure *f);
-
-/* ---- place.c: time, medians, which CPU a thread runs on ------------------------------------------------------------------ */
-
-double now_us(void);
-/* Sorts. */
-double median(double *v, unsigned n);
-double percentile(double *v, unsigned n, double p);
+/* ---- place.c: which CPU a thread runs on ------------------------------------------------------------------ */
 
 enum place {
 	PLACE_CLIENT,  /* one client thread */

@@ -28,6 +28,7 @@
 #include "wire/icrc.h"
 #include "wire/pcap.h"
 #include "wire/roce.h"
+#include "rnic_join.h"
 
 enum { MEM = 1 << 20, EPOCH = 1700000000 };
 
@@ -46,32 +47,6 @@ struct loop {
 	struct rnic_qp *qp[2];
 	uint8_t *mem;
 };
-
-static void connect_qp(struct loop *l, int i, const uint8_t gid[16])
-{
-	struct rnic_qp_attr a = { .access = RNIC_ACCESS_ALL,
-				  .mtu = 1024,
-				  .dest_qpn = rnic_qp_num(l->qp[!i]),
-				  .rq_psn = 7,
-				  .sq_psn = 7,
-				  .timeout = 14,
-				  .retry = 7,
-				  .rnr_retry = 7,
-				  .min_rnr = 12,
-				  .rd_atomic = 8,
-				  .dest_rd_atomic = 8 };
-	int s;
-
-	memcpy(a.path.src, gid, 16);
-	memcpy(a.path.dst, gid, 16);
-	for (s = RNIC_QPS_INIT; s <= RNIC_QPS_RTS; s++) {
-		a.state = (enum rnic_qp_state)s;
-		assert_int_equal(rnic_qp_modify(l->qp[i], &a,
-						s == RNIC_QPS_RTR ? (1 << 14) - 1 : RNIC_ATTR_STATE,
-						sys.now_ns()),
-				 0);
-	}
-}
 
 static void open_wire(struct loop *l, bool memory, const uint8_t gid[16])
 {
@@ -122,8 +97,8 @@ static void loop_open(struct loop *l, bool memory, const uint8_t gid[1][16], uin
 	in.send_cq = in.recv_cq = l->cq;
 	for (i = 0; i < 2; i++)
 		assert_int_equal(rnic_qp_create(l->pd, &in, &l->qp[i]), 0);
-	connect_qp(l, 0, gid[0]);
-	connect_qp(l, 1, gid[0]);
+	rnic_join(l->qp[0], rnic_qp_num(l->qp[1]), 1024, gid[0], gid[0]);
+	rnic_join(l->qp[1], rnic_qp_num(l->qp[0]), 1024, gid[0], gid[0]);
 }
 
 /* One operation from the first queue pair to the second, until it is complete. */

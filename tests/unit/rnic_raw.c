@@ -28,6 +28,7 @@
 #include "wire/bytes.h"
 #include "wire/icrc.h"
 #include "wire/roce.h"
+#include "rnic_join.h"
 
 enum { MEM = 1 << 20 };
 
@@ -105,32 +106,6 @@ static void end_close(struct end *e)
 		rnic_raw_destroy(e->wire);
 }
 
-static void join(struct end *e, const struct end *peer)
-{
-	struct rnic_qp_attr a = { .access = RNIC_ACCESS_ALL,
-				  .mtu = 1024,
-				  .dest_qpn = rnic_qp_num(peer->qp),
-				  .rq_psn = 7,
-				  .sq_psn = 7,
-				  .timeout = 14,
-				  .retry = 7,
-				  .rnr_retry = 7,
-				  .min_rnr = 12,
-				  .rd_atomic = 8,
-				  .dest_rd_atomic = 8 };
-	int s;
-
-	memcpy(a.path.src, e->gid[0], 16);
-	memcpy(a.path.dst, peer->gid[0], 16);
-	for (s = RNIC_QPS_INIT; s <= RNIC_QPS_RTS; s++) {
-		a.state = (enum rnic_qp_state)s;
-		assert_int_equal(rnic_qp_modify(e->qp, &a,
-						s == RNIC_QPS_RTR ? (1 << 14) - 1 : RNIC_ATTR_STATE,
-						sys.now_ns()),
-				 0);
-	}
-}
-
 static void drive(struct end *e)
 {
 	uint64_t now = sys.now_ns();
@@ -167,8 +142,8 @@ static void transfer(struct end *a, struct end *b)
 	static const uint32_t sizes[] = { 1, 64, 1023, 1024, 1025, 65536, 200001 };
 	size_t i, k;
 
-	join(a, b);
-	join(b, a);
+	rnic_join(a->qp, rnic_qp_num(b->qp), 1024, a->gid[0], b->gid[0]);
+	rnic_join(b->qp, rnic_qp_num(a->qp), 1024, b->gid[0], a->gid[0]);
 	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		for (k = 0; k < sizes[i]; k++)
 			a->mem[k] = (uint8_t)((k * 2654435761u + i) >> 13);

@@ -34,6 +34,7 @@
 #include "wire/bytes.h"
 #include "wire/icrc.h"
 #include "wire/roce.h"
+#include "rnic_join.h"
 
 enum { MEM = 4 << 20 };
 
@@ -109,32 +110,6 @@ static struct rnic_qp *make_qp(struct end *e)
 	return qp;
 }
 
-static void connect_qp(struct end *e, struct rnic_qp *qp, const uint8_t dst[16], uint32_t dest_qpn)
-{
-	struct rnic_qp_attr a = { .access = RNIC_ACCESS_ALL,
-				  .mtu = 4096,
-				  .dest_qpn = dest_qpn,
-				  .rq_psn = 7,
-				  .sq_psn = 7,
-				  .timeout = 14,
-				  .retry = 7,
-				  .rnr_retry = 7,
-				  .min_rnr = 12,
-				  .rd_atomic = 8,
-				  .dest_rd_atomic = 8 };
-	int s;
-
-	memcpy(a.path.src, e->gid[0], 16);
-	memcpy(a.path.dst, dst, 16);
-	for (s = RNIC_QPS_INIT; s <= RNIC_QPS_RTS; s++) {
-		a.state = (enum rnic_qp_state)s;
-		assert_int_equal(rnic_qp_modify(qp, &a,
-						s == RNIC_QPS_RTR ? (1 << 14) - 1 : RNIC_ATTR_STATE,
-						sys.now_ns()),
-				 0);
-	}
-}
-
 static void drive(struct end *e)
 {
 	uint64_t now = sys.now_ns();
@@ -190,8 +165,8 @@ static void transfer(struct end *a, struct end *b)
 	struct rnic_sge sge;
 	size_t i;
 
-	connect_qp(a, qa, b->gid[0], rnic_qp_num(qb));
-	connect_qp(b, qb, a->gid[0], rnic_qp_num(qa));
+	rnic_join(qa, rnic_qp_num(qb), 4096, a->gid[0], b->gid[0]);
+	rnic_join(qb, rnic_qp_num(qa), 4096, b->gid[0], a->gid[0]);
 	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		fill(a, (unsigned)i);
 		assert_int_equal(post(a, qa, b, RNIC_WR_WRITE, 0, sizes[i], 2 << 20, i), 0);
@@ -355,8 +330,8 @@ static void icrcs_are_enforced_though_the_id_is_not_seen(void **state)
 	end_open_or_skip(&b, addr_b, NULL);
 	qa = make_qp(&a);
 	qb = make_qp(&b);
-	connect_qp(&a, qa, addr_b, rnic_qp_num(qb));
-	connect_qp(&b, qb, addr_a, rnic_qp_num(qa));
+	rnic_join(qa, rnic_qp_num(qb), 4096, a.gid[0], addr_b);
+	rnic_join(qb, rnic_qp_num(qa), 4096, b.gid[0], addr_a);
 	forger_open(&f, &b, qb, addr_a);
 	assert_true(forge(&f, 7, 0x42, 51234, 0));
 	assert_int_equal(rnic_udp_stats(b.wire)->rx_any_id, 1);
@@ -399,7 +374,7 @@ static void ids_that_count_up_and_wrap_are_no_rule(void **state)
 	end_open_or_skip(&b, addr_b, NULL);
 	qa = make_qp(&a);
 	qb = make_qp(&b);
-	connect_qp(&b, qb, addr_a, rnic_qp_num(qa));
+	rnic_join(qb, rnic_qp_num(qa), 4096, b.gid[0], addr_a);
 	forger_open(&f, &b, qb, addr_a);
 	for (i = 0; i < 300; i++)
 		assert_true(forge(&f, 7 + i, 0x42, (uint16_t)(65536 - 20 + i), 0));
@@ -490,7 +465,7 @@ static void bench_server(int in, int out)
 	mine = (struct hello){ (uintptr_t)e.mem, rnic_mr_rkey(e.mr), rnic_qp_num(qp) };
 	assert_int_equal(write(out, &mine, sizeof(mine)), sizeof(mine));
 	assert_int_equal(read(in, &theirs, sizeof(theirs)), sizeof(theirs));
-	connect_qp(&e, qp, addr_a, theirs.qpn);
+	rnic_join(qp, theirs.qpn, 4096, e.gid[0], addr_a);
 	assert_int_equal(write(out, "r", 1), 1);
 	fcntl(in, F_SETFL, O_NONBLOCK);
 	while (read(in, &byte, 1) != 0) {
@@ -544,7 +519,7 @@ static void bench_client(int in, int out, unsigned rounds)
 	qp = make_qp(&e);
 	mine = (struct hello){ 0, 0, rnic_qp_num(qp) };
 	assert_int_equal(read(in, &theirs, sizeof(theirs)), sizeof(theirs));
-	connect_qp(&e, qp, addr_b, theirs.qpn);
+	rnic_join(qp, theirs.qpn, 4096, e.gid[0], addr_b);
 	assert_int_equal(write(out, &mine, sizeof(mine)), sizeof(mine));
 	assert_int_equal(read(in, &c, 1), 1);
 	for (round = 0; round < rounds; round++) {
@@ -643,8 +618,8 @@ static int costs(const char *only)
 	assert_int_equal(end_open(&b, addr_b, NULL), 0);
 	qa = make_qp(&a);
 	qb = make_qp(&b);
-	connect_qp(&a, qa, addr_b, rnic_qp_num(qb));
-	connect_qp(&b, qb, addr_a, rnic_qp_num(qa));
+	rnic_join(qa, rnic_qp_num(qb), 4096, a.gid[0], addr_b);
+	rnic_join(qb, rnic_qp_num(qa), 4096, b.gid[0], addr_a);
 	for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct cost c;
 

@@ -216,6 +216,42 @@ static void goodbyes_meet(void)
 	}
 }
 
+/*
+ * A listener that closes while a request lies in the queue, which nobody has taken: the peer is refused, as the kernel's CM does it.
+ * Else it would ask on until its own time is over, a minute, and so would the kernel that waits for it.
+ */
+static void a_listener_that_goes_refuses_who_waits(void)
+{
+	const struct verbs_conn_param p = { .retry = 7 };
+	struct sockaddr_in a = { .sin_family = AF_INET };
+	socklen_t len = sizeof(a);
+	struct verbs_id *l, *c;
+	struct verbs_events *le, *ce;
+	struct verbs_event ev;
+
+	stub_install();
+	CHECK_EQ(verbs_stub.events_open(NULL, 0, &le), 0);
+	CHECK_EQ(verbs_stub.events_open(NULL, 0, &ce), 0);
+	CHECK_EQ(verbs_stub.id_create(le, NULL, &l), 0);
+	CHECK_EQ(verbs_stub.bind(l, (struct sockaddr *)&a, len), 0);
+	CHECK_EQ(verbs_stub.listen(l, 4), 0);
+	CHECK_EQ(verbs_stub.id_name(l, 0, (struct sockaddr *)&a, &len), 0);
+	CHECK_EQ(verbs_stub.id_create(ce, NULL, &c), 0);
+	CHECK_EQ(verbs_stub.resolve(c, (struct sockaddr *)&a, len, 1000), 0);
+	CHECK_EQ(verbs_stub.event_next(ce, &ev), 0);
+	CHECK_EQ(ev.type, VERBS_EVENT_RESOLVED);
+	CHECK_EQ(verbs_stub.connect(c, &p), 0);
+	CHECK_EQ(verbs_stub.event_next(ce, &ev), -EAGAIN);
+	verbs_stub.id_destroy(l);
+	CHECK_EQ(verbs_stub.event_next(ce, &ev), 0);
+	CHECK_EQ(ev.type, VERBS_EVENT_REJECTED);
+	CHECK_EQ(ev.status, -ECONNREFUSED);
+	verbs_stub.id_destroy(c);
+	verbs_stub.events_close(le);
+	verbs_stub.events_close(ce);
+	CHECK_EQ(stub_objects(), 0);
+}
+
 /* ---- keepalive ---------------------------------------------------------------------------------------------------------------- */
 
 /* Nobody says anything: the client's device asks, after the second that it was told, the server's does not. */
@@ -277,6 +313,7 @@ static void keepalive(void)
 int main(void)
 {
 	test_begin(100);
+	a_listener_that_goes_refuses_who_waits();
 	keepalive();
 	goodbyes_meet();
 	each_call_fails();

@@ -262,18 +262,25 @@ static struct verbs_event *queue_event(struct verbs_id *id, enum verbs_event_typ
 	return &q->e;
 }
 
+static void end_id(struct verbs_id *id);
+
+/* All of a queue, or those of one id. Requests that nobody has taken end with their listener: their peers are refused. */
 static void drop_events(struct verbs_events *e, const struct verbs_id *id)
 {
-	struct list *l, *next;
+	struct list *l = e->queue.next;
 
-	for (l = e->queue.next; l != &e->queue; l = next) {
+	while (l != &e->queue) {
 		struct queued_event *q = list_entry(l, struct queued_event, link);
 
-		next = l->next;
-		if (!id || q->e.id == id) {
-			list_del(l);
-			free(q);
+		l = l->next;
+		if (id && q->e.id != id)
+			continue;
+		list_del(&q->link);
+		if (q->e.request) {
+			end_id(q->e.request);
+			l = e->queue.next; /* it had events, too */
 		}
+		free(q);
 	}
 }
 
@@ -888,21 +895,27 @@ static void part(struct verbs_id *id, enum verbs_event_type type, int status)
 	peer->peer = NULL;
 }
 
-static void s_id_destroy(struct verbs_id *id)
+static void end_id(struct verbs_id *id)
 {
-	pthread_mutex_lock(&lock);
+	bool answering = id->state == ID_ANSWERING;
+
 	if (id->qp) {
 		fprintf(stderr, "stub: an id goes before its queue pair\n");
 		abort();
 	}
-	if (id->state == ID_CONNECTED || id->state == ID_ANSWERING || id->state == ID_ASKED)
-		part(id,
-		     id->state == ID_ANSWERING ? VERBS_EVENT_REJECTED : VERBS_EVENT_DISCONNECTED,
-		     id->state == ID_ANSWERING ? -ECONNREFUSED : 0);
+	if (answering || id->state == ID_CONNECTED || id->state == ID_ASKED)
+		part(id, answering ? VERBS_EVENT_REJECTED : VERBS_EVENT_DISCONNECTED,
+		     answering ? -ECONNREFUSED : 0);
 	drop_events(id->events, id);
 	list_del(&id->link);
 	free(id);
 	st.objects--;
+}
+
+static void s_id_destroy(struct verbs_id *id)
+{
+	pthread_mutex_lock(&lock);
+	end_id(id);
 	run_all();
 	pthread_mutex_unlock(&lock);
 }

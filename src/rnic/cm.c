@@ -133,24 +133,38 @@ void cm_timewait(struct rnic_cm_conn *c, uint64_t now)
 	cm_timer(c, now + c->cm->cfg.timewait_ns);
 }
 
-/* Nobody answered for too long. */
-static void give_up(struct rnic_cm_conn *c, uint64_t now)
+/* Nobody answered for too long (-ETIMEDOUT), or nobody is there. */
+static void give_up(struct rnic_cm_conn *c, int status, uint64_t now)
 {
+	struct rnic_cm_event ev = { .type = RNIC_CM_UNREACHABLE, .status = status };
 	enum cm_state was = c->state;
 
 	c->cm->ctr.unreachable += was != CM_DREQ_SENT;
-	if (was == CM_REP_SENT || was == CM_REQ_SENT)
+	if (status == -ETIMEDOUT && (was == CM_REP_SENT || was == CM_REQ_SENT))
 		cm_send_rej(c, was == CM_REQ_SENT ? WIRE_CM_MSG_REQ : WIRE_CM_MSG_REP,
 			    WIRE_REJ_TIMEOUT, NULL, 0, now);
 	c->mad_attr = 0;
-	cm_tell_type(c, was == CM_DREQ_SENT ? RNIC_CM_DISCONNECTED : RNIC_CM_UNREACHABLE);
+	if (was == CM_DREQ_SENT)
+		ev.type = RNIC_CM_DISCONNECTED;
+	cm_tell(c, &ev);
 	cm_timewait(c, now);
+}
+
+static int nobody(const struct rnic_cm_conn *c)
+{
+	const struct rnic_cm_config *cfg = &c->cm->cfg;
+
+	return cfg->nobody && (c->state == CM_REQ_SENT || c->state == CM_SIDR_SENT)
+		       ? cfg->nobody(cfg->ctx, &c->route.path)
+		       : 0;
 }
 
 static void repeat(struct rnic_cm_conn *c, uint64_t now)
 {
-	if (c->tries++ >= c->cm->cfg.resends) {
-		give_up(c, now);
+	int status = c->tries++ < c->cm->cfg.resends ? nobody(c) : -ETIMEDOUT;
+
+	if (status) {
+		give_up(c, status, now);
 		return;
 	}
 	cm_timer(c, now + patience(c));
@@ -159,6 +173,8 @@ static void repeat(struct rnic_cm_conn *c, uint64_t now)
 
 static void expire(struct rnic_cm_conn *c, uint64_t now)
 {
+	const struct rnic_cm_event late = { .type = RNIC_CM_UNREACHABLE, .status = -ETIMEDOUT };
+
 	cm_timer(c, NEVER);
 	switch (c->state) {
 	case CM_REQ_SENT:
@@ -172,7 +188,7 @@ static void expire(struct rnic_cm_conn *c, uint64_t now)
 	case CM_REP_RCVD:
 		/* Our own side did not answer. */
 		rnic_cm_reject(c, WIRE_REJ_TIMEOUT, NULL, 0, now);
-		cm_tell_type(c, RNIC_CM_UNREACHABLE);
+		cm_tell(c, &late);
 		break;
 	case CM_TIMEWAIT:
 		c->state = CM_OVER;

@@ -46,7 +46,7 @@ enum rnic_cm_event_type {
 	RNIC_CM_RESPONSE, /**< the peer accepts; make the queue pair ready, then rnic_cm_establish() */
 	RNIC_CM_ESTABLISHED,   /**< passive: the peer is ready */
 	RNIC_CM_REJECTED,      /**< reason says why; the connection is over */
-	RNIC_CM_UNREACHABLE,   /**< nobody answered; the connection is over */
+	RNIC_CM_UNREACHABLE,   /**< nobody answered; status says why; the connection is over */
 	RNIC_CM_DISCONNECTED,  /**< by the peer, or our own DREQ was answered or timed out */
 	RNIC_CM_TIMEWAIT_EXIT, /**< nothing more will come; all that is left is rnic_cm_release() */
 	RNIC_CM_DATAGRAM, /**< UDP port space, active: number and qkey of the peer's queue pair */
@@ -72,6 +72,7 @@ struct rnic_cm_event {
 	struct rnic_cm_conn *conn;
 	void *user;             /**< of the connection; REQUEST: of the listener */
 	uint16_t reason;        /**< REJECTED: WIRE_REJ_* (or a SIDR status with bit 15 set) */
+	int status;             /**< UNREACHABLE: -ETIMEDOUT, or what `nobody` said */
 	struct rnic_cm_qp peer; /**< REQUEST, RESPONSE, DATAGRAM */
 	const uint8_t
 		*priv; /**< private data, valid during the call; its sender's length is not known */
@@ -98,6 +99,11 @@ struct rnic_cm_config {
 		    uint64_t now);
 	/** Something happened. For a REQUEST an error refuses it: no resources. */
 	int (*event)(void *ctx, const struct rnic_cm_event *ev);
+	/**
+	 * Asked before a question (REQ, SIDR_REQ) is repeated: 0, or why repeating it is no use, a negative errno, and then the
+	 * connection is UNREACHABLE at once [0].
+	 */
+	int (*nobody)(void *ctx, const struct rnic_path *path);
 	uint64_t (*random)(void *ctx); /**< must not be guessable [getrandom] */
 	void *ctx;
 };

@@ -21,6 +21,7 @@ struct rnic_gsi {
 	struct rnic_mr *mr;
 	struct rnic_qp *qp;
 	int (*event)(void *ctx, const struct rnic_cm_event *ev);
+	int (*nobody)(void *ctx, const struct rnic_path *path);
 	uint64_t (*random)(void *ctx);
 	void *ctx;
 	uint8_t buf[RECVS][BUF];
@@ -51,6 +52,13 @@ static int gsi_event(void *ctx, const struct rnic_cm_event *ev)
 	struct rnic_gsi *g = ctx;
 
 	return g->event(g->ctx, ev);
+}
+
+static int gsi_nobody(void *ctx, const struct rnic_path *path)
+{
+	struct rnic_gsi *g = ctx;
+
+	return g->nobody(g->ctx, path);
 }
 
 static uint64_t gsi_random(void *ctx)
@@ -118,6 +126,10 @@ int rnic_gsi_open(struct rnic *r, const struct rnic_cm_config *cfg, struct rnic_
 	if (cfg->random) {
 		g->random = cfg->random;
 		c.random = gsi_random;
+	}
+	if (cfg->nobody) {
+		g->nobody = cfg->nobody;
+		c.nobody = gsi_nobody;
 	}
 	c.ctx = g;
 	rc = open_objects(g);

@@ -17,6 +17,7 @@ struct told {
 	struct rnic_cm_conn *conn;
 	void *user;
 	uint16_t reason;
+	int status;
 	struct rnic_cm_qp peer;
 	uint8_t priv[64];
 };
@@ -28,6 +29,8 @@ struct cm_side {
 	unsigned ntold, taken;
 	uint64_t rnd;
 	int refuse;
+	unsigned asked; /* whether somebody is there */
+	int nobody;     /* the answer, from the second time on */
 };
 
 struct cm_rig {
@@ -46,10 +49,18 @@ static int hear(void *ctx, const struct rnic_cm_event *ev)
 		return s->refuse;
 	assert_true(s->ntold < EVENTS);
 	s->ntold++;
-	*t = (struct told){ ev->type, ev->conn, ev->user, ev->reason, ev->peer, { 0 } };
+	*t = (struct told){ ev->type, ev->conn, ev->user, ev->reason, ev->status, ev->peer, { 0 } };
 	if (ev->priv_len)
 		memcpy(t->priv, ev->priv, ev->priv_len < 64 ? ev->priv_len : 64);
 	return 0;
+}
+
+static int is_nobody(void *ctx, const struct rnic_path *path)
+{
+	struct cm_side *s = ctx;
+
+	(void)path;
+	return ++s->asked < 2 ? 0 : s->nobody;
 }
 
 static uint64_t side_rnd(void *ctx)
@@ -72,6 +83,7 @@ static void cm_rig_open(struct cm_rig *t, const struct rnic_cm_config *with,
 		cfg.guid = 0x100 + (uint64_t)i;
 		cfg.event = hear;
 		cfg.random = side_rnd;
+		cfg.nobody = is_nobody;
 		cfg.ctx = &t->side[i];
 		assert_int_equal(rnic_gsi_open(t->g.side[i].r, &cfg, &t->side[i].gsi), 0);
 		t->side[i].cm = rnic_gsi_cm(t->side[i].gsi);
@@ -496,9 +508,30 @@ static void a_silent_peer_is_given_up(void **state)
 	cm_run(t, 18 * RIG_S);
 	expect_nothing(t, 0);
 	cm_run(t, 10 * RIG_S);
-	expect(t, 0, RNIC_CM_UNREACHABLE);
+	assert_int_equal(expect(t, 0, RNIC_CM_UNREACHABLE)->status, -ETIMEDOUT);
 	assert_int_equal(rnic_cm_counters(t->side[0].cm)->resent, 7);
+	assert_int_equal(t->side[0].asked, 7);
 	assert_true(t->g.now - began < 40 * RIG_S);
+	cm_rig_close(t);
+	free(t);
+}
+
+/* Once the machine says that nobody is there, nothing more is sent. */
+static void a_peer_that_is_known_to_be_gone(void **state)
+{
+	struct rnic_mem_config net = { .seed = 1, .faults = { .loss = 1000000 } };
+	struct cm_rig *t = malloc(sizeof(*t));
+	struct rnic_cm_conn *c;
+
+	(void)state;
+	cm_rig_open(t, NULL, &net);
+	t->side[0].nobody = -EHOSTUNREACH;
+	c = start(t, "");
+	cm_run(t, RIG_S);
+	assert_int_equal(expect(t, 0, RNIC_CM_UNREACHABLE)->status, -EHOSTUNREACH);
+	assert_int_equal(rnic_cm_counters(t->side[0].cm)->resent, 1);
+	assert_int_equal(rnic_cm_counters(t->side[0].cm)->tx[WIRE_CM_REJ - 0x10], 0);
+	rnic_cm_release(c, t->g.now);
 	cm_rig_close(t);
 	free(t);
 }
@@ -929,6 +962,7 @@ int main(void)
 		cmocka_unit_test(datagram_ports_answer_with_a_number),
 		cmocka_unit_test(the_smaller_mtu_is_agreed_on),
 		cmocka_unit_test(a_silent_peer_is_given_up),
+		cmocka_unit_test(a_peer_that_is_known_to_be_gone),
 		cmocka_unit_test(an_application_that_does_not_answer),
 		cmocka_unit_test(data_is_as_good_as_an_rtu),
 		cmocka_unit_test(bad_networks),

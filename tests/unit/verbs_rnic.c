@@ -348,6 +348,18 @@ static void connections_are_refused(void **state)
 	end_close(&b);
 }
 
+/* Nobody has UDP port 4791 there: that is known long before the CM would have asked in vain. */
+static void an_address_that_nobody_serves(void **state)
+{
+	struct end e;
+
+	(void)state;
+	end_open(&e);
+	begin(&e, "127.0.0.77", 7471);
+	assert_int_equal(next_event(&e, VERBS_EVENT_UNREACHABLE).status, -ECONNREFUSED);
+	end_close(&e);
+}
+
 static void ports_belong_to_one(void **state)
 {
 	struct sockaddr_in a = at("127.0.0.9", 7471), any = at("127.0.0.9", 0);
@@ -620,6 +632,7 @@ int main(void)
 		cmocka_unit_test(two_networks_sleeping),
 		cmocka_unit_test(two_networks_spinning),
 		cmocka_unit_test(connections_are_refused),
+		cmocka_unit_test(an_address_that_nobody_serves),
 		cmocka_unit_test(ports_belong_to_one),
 		cmocka_unit_test(memory_that_is_not_there_is_refused),
 		cmocka_unit_test(an_id_moves_with_its_events),

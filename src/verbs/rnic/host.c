@@ -191,6 +191,13 @@ static void open_capture(struct vhost *h)
 	h->wire->pcap = h->pcap;
 }
 
+static int ask_nobody(void *ctx, const struct rnic_path *path)
+{
+	const struct vhost *h = ctx;
+
+	return vaddr_nobody(&h->addr, path->dst);
+}
+
 static int open_device(struct vhost *h, bool quiet)
 {
 	struct rnic_udp_config udp = { .scope_id = h->addr.scope,
@@ -207,6 +214,7 @@ static int open_device(struct vhost *h, bool quiet)
 	struct rnic_cm_config cm = { .guid = guid_of(&h->addr),
 				     .max_mtu = h->mtu_code,
 				     .event = vid_hear,
+				     .nobody = ask_nobody,
 				     .ctx = h,
 				     .prefixed = true,
 				     .prefix = h->slot };

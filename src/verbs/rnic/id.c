@@ -560,7 +560,7 @@ static void hear_end(struct verbs_id *id, const struct rnic_cm_event *ev)
 {
 	bool answer = !id->passive && ev->type != RNIC_CM_DISCONNECTED;
 	struct vevent *to = &id->ev[answer ? VID_ANSWER : VID_END];
-	bool late = ev->type == RNIC_CM_UNREACHABLE || ev->reason == WIRE_REJ_TIMEOUT;
+	bool late = ev->reason == WIRE_REJ_TIMEOUT;
 
 	list_del(&id->waiting);
 	if (id->qp)
@@ -568,7 +568,7 @@ static void hear_end(struct verbs_id *id, const struct rnic_cm_event *ev)
 	if (!answer) {
 		vevent_put(to, VERBS_EVENT_DISCONNECTED, 0, 0);
 	} else if (ev->type == RNIC_CM_UNREACHABLE) {
-		vevent_put(to, VERBS_EVENT_UNREACHABLE, -ETIMEDOUT, 0);
+		vevent_put(to, VERBS_EVENT_UNREACHABLE, ev->status, 0);
 	} else {
 		to->param = param_of(ev);
 		vevent_put(to, VERBS_EVENT_REJECTED, late ? -ETIMEDOUT : -ECONNREFUSED, ev->reason);

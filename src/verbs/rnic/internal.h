@@ -6,6 +6,7 @@
  *	host.c		a software RNIC on one address of the machine, and what makes it progress
  *	share.c		several processes on one address
  *	addr.c		addresses: of the machine, and from where to reach a peer
+ *	nobody.c	whether the machine knows that a peer is not there
  *	id.c		listeners and connections
  *	events.c	queues of events
  *	data.c		completion queues, queue pairs, posting
@@ -188,6 +189,14 @@ int vaddr_from_sockaddr(const struct sockaddr *a, socklen_t n, uint8_t gid[16], 
 socklen_t vaddr_to_sockaddr(const uint8_t gid[16], uint32_t scope, uint16_t port, int family,
 			    struct sockaddr_storage *out);
 bool vaddr_is_local(const uint8_t gid[16]);
+
+/* --- nobody.c ----------------------------------------------------------------------------------- */
+
+/*
+ * Why a peer that does not answer never will: -EHOSTUNREACH when its address, or the router's, does not resolve; -ECONNREFUSED when
+ * it is this machine's and nobody has UDP port 4791 of it. 0: that is not known.
+ */
+int vaddr_nobody(const struct vaddr *from, const uint8_t dst[16]);
 
 /* --- host.c ------------------------------------------------------------------------------------- */
 

@@ -97,12 +97,19 @@ function(gpunet_program name)
 	endif()
 endfunction()
 
+# A test that hangs says what its threads do before ctest ends it (tests/device/test.h).
+math(EXPR gpunet_test_limit "${GPUNET_TEST_TIMEOUT} * 4 / 5")
+
 function(gpunet_add_test name target)
 	add_test(NAME ${name} COMMAND ${gpunet_test_launcher} $<TARGET_FILE:${target}>)
 	set_target_properties(${target} PROPERTIES
 		RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
 	set_tests_properties(${name} PROPERTIES
 		TIMEOUT ${GPUNET_TEST_TIMEOUT} SKIP_RETURN_CODE 77)
+	set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
+		GPUNET_TEST_LIMIT=${gpunet_test_limit}
+		GPUNET_TEST_HANG=${PROJECT_SOURCE_DIR}/tests/hang.sh
+		GPUNET_TEST_TOOL=${CMAKE_BINARY_DIR}/bin/gpunet)
 endfunction()
 
 # gpunet_unit_test(name sources…): a cmocka program; it reaches the library's hidden symbols and

@@ -25,7 +25,8 @@ clang:clang,clang++
 libclang-rt-dev:-fsanitize=fuzzer
 clang-format:clang-format
 spin:spin
-mandoc:mandoc"
+mandoc:mandoc
+gdb:gdb"
 NEED_VM="
 qemu-system-x86:qemu-system-x86_64"
 

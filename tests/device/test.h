@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,6 +84,27 @@ static inline void test_skip(const char *why)
 	_exit(TEST_SKIP);
 }
 
+extern char **environ;
+
+/* What hangs: GPUNET_TEST_HANG names a program that tells of this process. Also within a signal handler. */
+static inline void test_hangs(void)
+{
+	const char *program = getenv("GPUNET_TEST_HANG"), *tool = getenv("GPUNET_TEST_TOOL");
+	char pid[16], *argv[4];
+	int status;
+	pid_t child;
+
+	if (!program)
+		return;
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	argv[0] = (char *)program;
+	argv[1] = pid;
+	argv[2] = (char *)(tool ? tool : "");
+	argv[3] = NULL;
+	if (posix_spawn(&child, program, NULL, NULL, argv, environ) == 0)
+		waitpid(child, &status, 0);
+}
+
 static inline void test_on_alarm(int sig)
 {
 	static const char text[] = "time limit: the test hangs\n";
@@ -90,18 +112,30 @@ static inline void test_on_alarm(int sig)
 	(void)sig;
 	if (write(2, text, sizeof(text) - 1) < 0)
 		_exit(2);
+	test_hangs();
 	_exit(1);
 }
 
-/* A program that hangs ends with a failure after `seconds` of an idle two-core machine. */
+/* A number of the environment, 0: it is not there. */
+static inline unsigned test_env(const char *name)
+{
+	const char *text = getenv(name);
+
+	return text ? (unsigned)atoi(text) : 0;
+}
+
+/*
+ * A program that hangs ends with a failure after `seconds` of an idle two-core machine, and before GPUNET_TEST_LIMIT seconds, when
+ * whoever started it would end it without a word.
+ */
 static inline void test_begin(unsigned seconds)
 {
-	const char *more = getenv("GPUNET_TEST_SLOW");
-	unsigned factor = more ? (unsigned)atoi(more) : 1;
+	unsigned factor = test_env("GPUNET_TEST_SLOW"), limit = test_env("GPUNET_TEST_LIMIT");
 
+	seconds *= TEST_SLOW * (factor ? factor : 1);
 	signal(SIGALRM, test_on_alarm);
 	signal(SIGPIPE, SIG_IGN);
-	alarm(seconds * TEST_SLOW * (factor ? factor : 1));
+	alarm(limit && limit < seconds ? limit : seconds);
 }
 
 static inline const char *test_rdma(void);
@@ -234,6 +268,8 @@ static inline void test_sync(gpunet_t *g, struct test_report *r, unsigned blocks
 {
 	int rc = gpunet_sync(g, 60000 * TEST_SLOW);
 
+	if (rc == -ETIMEDOUT)
+		test_hangs();
 	for (unsigned i = 0; i < blocks; i++) {
 		uint64_t line = __atomic_load_n(&r[i].line, __ATOMIC_ACQUIRE);
 

@@ -271,6 +271,8 @@ static void rnr(struct rnic_qp *qp, unsigned code, uint64_t now)
 	}
 	if (sq->rnr_left != 7)
 		sq->rnr_left--;
+	/* The peer is there, and the packet came through: what it may cost to get it there is not added up over the waits. */
+	sq->retry_left = (uint8_t)qp->attr.retry;
 	cursor_to_una(qp);
 	sq->rtx_at = RNIC_NEVER;
 	sq->rnr_until = now + wire_rnr_ns(code);

@@ -244,5 +244,8 @@ if [ $vm = 1 ]; then
 	suite vm 560 python3 -u tests/vm/run.py "${flags[@]}"
 fi
 joined model
-joined clang && tests clang -L 'unit|device'
+if joined clang; then
+	tests clang -L 'unit|device'
+	step sim-compilers 60 tests/sim/same.sh build/tests/sim/sim build-clang/tests/sim/sim
+fi
 summary

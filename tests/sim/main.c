@@ -24,11 +24,12 @@
 #define SEED_SECONDS 120 /* of real time, for one seed */
 
 static const char usage[] =
-	"usage: sim [--first N] [--count N] [--seconds N] [--mutant N] [--expect-failure]\n"
+	"usage: sim [--first N] [--count N] [--seconds N] [--mutant N] [--expect-failure] [--twice] [--hashes]\n"
 	"       sim --seed N [--trace[=2]] [--mutant N]\n"
 	"\n"
 	"Runs the library from seeds, N of them from the first on, until the time is over. A seed that fails is\n"
-	"printed; --seed runs it again, exactly, and --trace prints what happens in it.\n";
+	"printed; --seed runs it again, exactly, and --trace prints what happens in it. --hashes prints a number\n"
+	"for each seed that stands for all that happened.\n";
 
 /* What the parent gets from a seed's process. */
 struct outcome {
@@ -174,7 +175,7 @@ static int run_child(const struct sim_options *o, bool quiet)
 
 struct command {
 	uint64_t first, count, seconds;
-	bool one, expect_failure, twice;
+	bool one, expect_failure, twice, hashes;
 	struct sim_options o;
 };
 
@@ -201,6 +202,9 @@ static int run_many(struct command *c)
 			continue;
 		}
 		hash = outcome->hash;
+		if (c->hashes)
+			printf("seed %llu: hash %016llx\n", (unsigned long long)c->o.seed,
+			       (unsigned long long)hash);
 		if (c->twice && (run_child(&c->o, false) || outcome->hash != hash)) {
 			fprintf(stderr, "seed %llu: two runs differ\n",
 				(unsigned long long)c->o.seed);
@@ -237,6 +241,7 @@ static int parse(int argc, char **argv, struct command *c)
 		{ "trace", optional_argument, NULL, 't' },
 		{ "twice", no_argument, NULL, '2' },
 		{ "expect-failure", no_argument, NULL, 'e' },
+		{ "hashes", no_argument, NULL, 'h' },
 		{ 0 },
 	};
 	int o;
@@ -267,6 +272,9 @@ static int parse(int argc, char **argv, struct command *c)
 			break;
 		case 'e':
 			c->expect_failure = true;
+			break;
+		case 'h':
+			c->hashes = true;
 			break;
 		default:
 			return -1;

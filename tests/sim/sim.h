@@ -3,10 +3,10 @@
  * The simulation: the whole library, its threads, its kernels and the host's sockets in one OS thread from one seed.
  *
  * Nothing of the library is replaced above the C library. Its threads become coroutines here, since pthread_create, locks,
- * futexes, sleeps and clocks are wrapped at link time (wrap.c); the host's sockets are those of host.c, behind base/sys.h. The
- * library's objects are compiled with ThreadSanitizer's instrumentation but without its runtime: each atomic access calls
- * wrap.c, where another thread may go on. So every order of atomic accesses, system calls and wake-ups can happen, the clock
- * moves only when nobody can run (and a little with each step), and one number gives the same run again.
+ * futexes, sleeps and clocks are wrapped at link time (wrap.c); the host's sockets are those of host.c, behind base/sys.h; and the
+ * library's atomic accesses are macros (points.h), where another thread may go on. So every order of atomic accesses, system calls
+ * and wake-ups can happen, the clock moves only when nobody can run (and a little with each step), and one number gives the same run
+ * again, whatever the compiler.
  */
 #ifndef GPUNET_TESTS_SIM_H
 #define GPUNET_TESTS_SIM_H

@@ -29,9 +29,7 @@
  * so that it sees the kernel's races; it must then not look at the scheduler, nor take its atomics for the kernel's
  * synchronisation. Functions marked so call no instrumented function that touches what fibers share.
  */
-#ifndef CPU_SCHED /* the simulation (tests/sim) looks at it, too */
 #define CPU_SCHED __attribute__((no_sanitize("thread")))
-#endif
 
 #if CPU_TSAN
 #include <sanitizer/tsan_interface.h>

@@ -240,6 +240,13 @@ sim_change(src/platform/cpu/dev.c
 # One that takes a few hundred seeds begins a little before where it was found (mutants.sh).
 list(TRANSFORM sim_mutants REPLACE "^73$" "73:150")
 
+# What was a copy and is none any more must not hide the source.
+file(GLOB_RECURSE stale RELATIVE ${sim_copy} ${sim_copy}/*)
+list(REMOVE_ITEM stale ${sim_mutated})
+list(TRANSFORM stale PREPEND ${sim_copy}/)
+if(stale)
+	file(REMOVE ${stale})
+endif()
 foreach(file IN LISTS sim_mutated)
 	string(MAKE_C_IDENTIFIER ${file} name)
 	file(CONFIGURE OUTPUT ${sim_copy}/${file} @ONLY

@@ -8,7 +8,7 @@
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 for sim; do
-	"$sim" --first 1 --count 60 --hashes >>"$dir/$#" 2>&1 || { cat "$dir/$#"; exit 1; }
+	"$sim" --first 1 --count 30 --hashes >>"$dir/$#" 2>&1 || { cat "$dir/$#"; exit 1; }
 	shift
 done
 diff "$dir/2" "$dir/1" && cat "$dir/1"

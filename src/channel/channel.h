@@ -50,6 +50,7 @@ struct channel_ring_ops {
 struct channel_ops {
 	const char *name; /* "tcp", "unix", "rdma": what stat and errors call it */
 	const struct channel_ring_ops *ring; /* NULL: bytes go by the descriptor */
+	bool hides_deaf; /* while its socket is full no event tells that the peer takes no more: sending has to be tried */
 
 	int (*bind)(struct channel *c, const struct sockaddr *a, socklen_t n);
 	int (*listen)(struct channel *c, int backlog);

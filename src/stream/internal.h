@@ -15,6 +15,9 @@ void stream_run(struct stream *s);
 /* Queues it for a pass a little later: what it wanted the system was short of. */
 void stream_later(struct stream *s);
 
+/* Its socket is full, and an event may not tell all that changes that (T8). */
+void stream_try_full(struct stream *s);
+
 /* Something was received: for a while the stream is asked directly. */
 void stream_heat(struct stream *s);
 void stream_cool(struct stream *s);

@@ -16,6 +16,7 @@ void stream_set_init(struct stream_set *set, struct proxy_thread *t, struct slab
 	set->crowded_until = 0;
 	list_init(&set->closing);
 	list_init(&set->later);
+	list_init(&set->full);
 	set->bytes_in = set->bytes_out = set->unsent = 0;
 }
 
@@ -46,6 +47,39 @@ static void run_later(struct stream_set *set, uint64_t now)
 		list_del(&s->later_link);
 		stream_run(s);
 	}
+}
+
+/*
+ * How often full sockets are tried again whose peer may take no more without an event that tells of it (T8), and how many at a time:
+ * ten thousand whose peers are only slow must not keep a processor busy.
+ */
+#define FULL_NS 20000000
+#define FULL_AT_ONCE 32
+
+void stream_try_full(struct stream *s)
+{
+	struct stream_set *set = s->set;
+
+	if (list_empty(&set->full))
+		set->full_at = proxy_now(set->t) + FULL_NS;
+	if (list_empty(&s->full_link))
+		list_add_tail(&set->full, &s->full_link);
+}
+
+static void run_full(struct stream_set *set, uint64_t now)
+{
+	unsigned n;
+
+	if (list_empty(&set->full) || now < set->full_at)
+		return;
+	for (n = 0; n < FULL_AT_ONCE && !list_empty(&set->full); n++) {
+		struct stream *s = list_entry(set->full.next, struct stream, full_link);
+
+		list_del(&s->full_link);
+		s->writable = true;
+		stream_run(s);
+	}
+	set->full_at = now + FULL_NS;
 }
 
 static bool head_moved(const struct stream *s)
@@ -251,10 +285,13 @@ unsigned stream_set_step(struct stream_set *set, uint64_t now, uint64_t *next)
 	stream_give_wanted(set);
 	ask_hot(set, now);
 	run_later(set, now);
+	run_full(set, now);
 	n += run_all(set);
 	end_lingering(set, now, next);
 	if (!list_empty(&set->later) && set->later_at < *next)
 		*next = set->later_at;
+	if (!list_empty(&set->full) && set->full_at < *next)
+		*next = set->full_at;
 	if (!list_empty(&set->run))
 		*next = now;
 	return n;

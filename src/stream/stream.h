@@ -30,6 +30,8 @@ struct stream_set {
 	uint64_t crowded_until; /* more receive than are asked: none is asked */
 	struct list later;      /* the system was short of memory: tried again at later_at */
 	uint64_t later_at;
+	struct list full; /* UNIX sockets that took no more: tried again from full_at on */
+	uint64_t full_at;
 	struct list closing; /* closed by the kernel, bytes still to send */
 	_Atomic uint64_t bytes_in, bytes_out;
 	_Atomic uint64_t unsent; /* streams with unsent bytes */
@@ -42,7 +44,8 @@ struct stream {
 	uint32_t slot; /* of bus in the table */
 	/* Called when a closed stream has given everything back; may reuse the stream's memory. */
 	void (*gone)(struct stream *s);
-	struct list run_link, wait_link, attached_link, closing_link, hot_link, later_link;
+	struct list run_link, wait_link, attached_link, closing_link, hot_link, later_link,
+		full_link;
 	uint64_t hot_until;
 
 	/* datagrams */

@@ -75,6 +75,7 @@ void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus 
 	list_init(&s->attached_link);
 	list_init(&s->closing_link);
 	list_init(&s->later_link);
+	list_init(&s->full_link);
 	list_init(&s->hot_link);
 	for (i = 0; i < GNET_CELLS; i++)
 		__atomic_store_n(&bus->line.cell[i], 0, __ATOMIC_RELAXED);
@@ -121,8 +122,10 @@ void stream_event(struct stream *s, unsigned events)
 		s->readable = true;
 	if (events & CHANNEL_END)
 		s->ending = true;
-	if (events & CHANNEL_OUT)
+	if (events & CHANNEL_OUT) {
 		s->writable = true;
+		list_del(&s->full_link);
+	}
 	stream_run(s);
 }
 
@@ -132,6 +135,7 @@ void stream_fail(struct stream *s, int err)
 	if (!s->err || s->err == EPIPE)
 		stream_set_error(s, err);
 	s->tx_dead = true;
+	list_del(&s->full_link);
 	/* Bytes that arrived before the error are the reader's: read on to the end. */
 	s->readable = true;
 	stream_publish_txw(s);
@@ -286,6 +290,8 @@ unsigned stream_tx_end(struct stream *s, const struct sys_io *io)
 
 	if (rc == -EAGAIN) {
 		s->writable = false;
+		if (s->ch->ops->hides_deaf)
+			stream_try_full(s);
 		return 0;
 	}
 	if (rc == -ENOBUFS || rc == -ENOMEM) {
@@ -402,6 +408,7 @@ void stream_abort(struct stream *s)
 	list_del(&s->run_link);
 	list_del(&s->closing_link);
 	list_del(&s->later_link);
+	list_del(&s->full_link);
 	stream_cool(s);
 	if (s->tx_seg >= 0 && !s->rings)
 		slab_put(s->set->slab, s->tx_seg);

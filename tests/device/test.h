@@ -371,6 +371,8 @@ static inline void test_addr_make(struct test_addr *a, enum test_kind kind)
 		a->a.un.sun_family = AF_UNIX;
 		snprintf(name, sizeof(name), "/tmp/gpn-test-%d-%u", (int)getpid(), count++);
 		if (kind == TEST_UNIX) {
+			/* A process of the same number may have been killed before it could. */
+			unlink(name);
 			memcpy(a->a.un.sun_path, name, strlen(name) + 1);
 			a->len = (uint32_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name) +
 					    1);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "rnic/wire_raw.h"
-
+/* The raw wire's descriptors: opening, reading, writing. What is in the frames: raw_frame.c. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if_packet.h>
 #include <linux/if_tun.h>
-#include <linux/virtio_net.h>
 #include <net/ethernet.h>
 #include <net/if.h>
 #include <string.h>
@@ -15,57 +13,19 @@
 
 #include "base/log.h"
 #include "base/sys.h"
-#include "rnic/pcap.h"
-#include "wire/arp.h"
-#include "wire/bytes.h"
-#include "wire/icrc.h"
-#include "wire/roce.h"
+#include "rnic/raw_impl.h"
+#include "wire/icmp.h"
 
-enum {
-	VNET = sizeof(struct virtio_net_hdr),
-	FRAME_MAX = WIRE_FRAME_MAX_HDR + WIRE_MTU_MAX + 128,
-	RX_BYTES = 65536 + 256,
-	NEIGHBOURS = 256,
-	GSO_UDP_L4 = 5, /* as in newer linux/virtio_net.h */
-};
-
-/* A neighbour is asked for anew so often while it does not answer … */
-#define ASK_NS UINT64_C(100000000)
-/* … and so long after it did. */
-#define FRESH_NS UINT64_C(30000000000)
-
-static const uint8_t everybody[6] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
-
-struct neighbour {
-	uint8_t ip[4]; /* 0.0.0.0: empty */
-	uint8_t mac[6];
-	bool known;
-	uint64_t asked_at, answered_at;
-	size_t waiting; /* length of the frame below */
-	uint8_t frame[FRAME_MAX];
-};
-
-struct raw {
-	struct rnic_wire wire;
-	struct rnic *r;
-	struct rnic_raw_config cfg;
-	struct rnic_raw_stats stats;
-	int fd;
-	uint8_t mac[6];
-	struct neighbour neighbour[NEIGHBOURS];
-	uint8_t tx[VNET + FRAME_MAX];
-	uint8_t rx[VNET + RX_BYTES];
-};
+enum { GSO_UDP_L4 = 5 }; /* as in newer linux/virtio_net.h */
 
 static struct raw *of(struct rnic_wire *w)
 {
 	return (struct raw *)w;
 }
 
-/* --- frames out ------------------------------------------------------------------------------------- */
+/* --- frames out and in -------------------------------------------------------------------------------- */
 
-/* Sends the frame, before which there is room for the header of a packet socket. 0 or -EAGAIN. */
-static int put(struct raw *w, uint8_t *frame, size_t len)
+int raw_put(struct raw *w, uint8_t *frame, size_t len)
 {
 	struct iovec iov = { frame, len };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
@@ -74,8 +34,8 @@ static int put(struct raw *w, uint8_t *frame, size_t len)
 	if (w->cfg.tap) {
 		n = sys.write(w->fd, frame, len);
 	} else {
-		memset(frame - VNET, 0, VNET);
-		iov = (struct iovec){ frame - VNET, VNET + len };
+		memset(frame - RAW_VNET, 0, RAW_VNET);
+		iov = (struct iovec){ frame - RAW_VNET, RAW_VNET + len };
 		n = sys.sendmsg(w->fd, &m, MSG_DONTWAIT);
 	}
 	if (n == -EAGAIN || n == -ENOBUFS || n == -EINTR)
@@ -83,198 +43,6 @@ static int put(struct raw *w, uint8_t *frame, size_t len)
 	if (n < 0)
 		w->stats.tx_dropped++;
 	return 0;
-}
-
-static void arp(struct raw *w, uint16_t op, const uint8_t mac[6], const uint8_t ip[4])
-{
-	struct wire_arp a = { .op = op };
-	uint8_t buf[VNET + WIRE_ARP_LEN];
-
-	memcpy(a.eth_dst, mac, 6);
-	memcpy(a.sender_mac, w->mac, 6);
-	memcpy(a.sender_ip, w->cfg.gid + 12, 4);
-	if (op == WIRE_ARP_REPLY)
-		memcpy(a.target_mac, mac, 6);
-	memcpy(a.target_ip, ip, 4);
-	wire_arp_put(buf + VNET, &a);
-	(void)put(w, buf + VNET, WIRE_ARP_LEN); /* whoever misses it asks again */
-}
-
-static struct neighbour *slot_of(struct raw *w, const uint8_t ip[4])
-{
-	uint32_t h = wire_get_be32(ip) * 2654435761u;
-
-	return &w->neighbour[h >> 16 & (NEIGHBOURS - 1)];
-}
-
-/* The neighbour that a packet goes to: the peer, or the gateway. */
-static const uint8_t *next_hop(const struct raw *w, const uint8_t dst[4])
-{
-	uint32_t mask = w->cfg.prefix ? UINT32_MAX << (32 - w->cfg.prefix) : 0;
-
-	if (!wire_get_be32(w->cfg.gateway) ||
-	    !((wire_get_be32(dst) ^ wire_get_be32(w->cfg.gid + 12)) & mask))
-		return dst;
-	return w->cfg.gateway;
-}
-
-/* The entry of a neighbour, which is asked for if need be. Two of one place take turns: that costs questions only. */
-static struct neighbour *look_up(struct raw *w, const uint8_t ip[4], uint64_t now)
-{
-	struct neighbour *n = slot_of(w, ip);
-
-	if (memcmp(n->ip, ip, 4) != 0) {
-		memcpy(n->ip, ip, 4);
-		n->known = false;
-		n->waiting = 0;
-		n->asked_at = 0;
-	}
-	if (n->known && now - n->answered_at < FRESH_NS)
-		return n;
-	if (!n->asked_at || now - n->asked_at >= ASK_NS) {
-		n->asked_at = now;
-		w->stats.arp_asked++;
-		arp(w, WIRE_ARP_REQUEST, everybody, ip);
-	}
-	return n;
-}
-
-/* One frame waits for the answer, the newest. */
-static void hold(struct raw *w, struct neighbour *n, const uint8_t *frame, size_t len)
-{
-	w->stats.tx_dropped += n->waiting > 0;
-	memcpy(n->frame, frame, len);
-	n->waiting = len;
-}
-
-static int raw_send(struct rnic_wire *wire, const struct rnic_tx *tx, uint64_t now)
-{
-	struct raw *w = of(wire);
-	uint8_t *frame = w->tx + VNET;
-	struct wire_frame f = { .ip = { .tos = tx->path->tclass,
-					.ttl = tx->path->hop_limit ? tx->path->hop_limit : 64,
-					.dont_frag = true },
-				.udp = { tx->sport, WIRE_ROCE_PORT, 0 },
-				.payload_len = tx->hdr_len + tx->payload_len +
-					       wire_pad(tx->payload_len) + WIRE_ICRC_LEN };
-	struct neighbour *n;
-	int rc;
-
-	if (!wire_gid_is_v4(tx->path->dst) || !wire_gid_is_v4(tx->path->src))
-		return -EINVAL;
-	n = look_up(w, next_hop(w, tx->path->dst + 12), now);
-	memcpy(f.ip.src, tx->path->src, 16);
-	memcpy(f.ip.dst, tx->path->dst, 16);
-	memcpy(f.eth_src, w->mac, 6);
-	memcpy(f.eth_dst, n->mac, 6);
-	rc = wire_frame_encode(&f, frame, FRAME_MAX);
-	if (rc < 0)
-		return rc;
-	rc = rnic_tx_flatten(tx, &f.ip, WIRE_ROCE_PORT, frame + f.hdr_len, FRAME_MAX - f.hdr_len);
-	if (rc < 0)
-		return rc;
-	if (!n->known) {
-		hold(w, n, frame, f.hdr_len + f.payload_len);
-		return 0;
-	}
-	rc = put(w, frame, f.hdr_len + f.payload_len);
-	if (rc)
-		return rc;
-	rnic_pcap_frame(wire->pcap, frame, f.hdr_len + f.payload_len, now);
-	w->stats.tx_packets++;
-	return 0;
-}
-
-static const struct rnic_wire_ops raw_ops = { .send = raw_send };
-
-/* --- frames in -------------------------------------------------------------------------------------- */
-
-/* A neighbour that was asked for has answered, or has a new address. */
-static void learn(struct raw *w, const struct wire_arp *a, uint64_t now)
-{
-	struct neighbour *n = slot_of(w, a->sender_ip);
-	uint8_t buf[VNET + FRAME_MAX];
-
-	/* Who was not asked for is not believed. */
-	if (!n->asked_at || memcmp(n->ip, a->sender_ip, 4) != 0)
-		return;
-	memcpy(n->mac, a->sender_mac, 6);
-	n->known = true;
-	n->answered_at = now;
-	if (!n->waiting)
-		return;
-	memcpy(buf + VNET, n->frame, n->waiting);
-	memcpy(buf + VNET, n->mac, 6);
-	if (!put(w, buf + VNET, n->waiting)) {
-		rnic_pcap_frame(w->wire.pcap, buf + VNET, n->waiting, now);
-		w->stats.tx_packets++;
-	}
-	n->waiting = 0;
-}
-
-static bool is_arp(struct raw *w, const uint8_t *frame, size_t len, uint64_t now)
-{
-	struct wire_arp a;
-
-	if (wire_arp_get(&a, frame, len))
-		return false;
-	if (memcmp(a.target_ip, w->cfg.gid + 12, 4) != 0)
-		return true;
-	learn(w, &a, now);
-	if (a.op == WIRE_ARP_REQUEST) {
-		w->stats.arp_answered++;
-		arp(w, WIRE_ARP_REPLY, a.sender_mac, a.sender_ip);
-	}
-	return true;
-}
-
-/* One packet; those that came in one frame have IDs that go up. */
-static void deliver(struct raw *w, const struct wire_frame *f, const uint8_t *data, size_t len,
-		    unsigned index, uint64_t now)
-{
-	struct rnic_rx rx = { .ip = f->ip, .data = data, .len = len };
-
-	w->stats.rx_packets++;
-	rx.ip.id = (uint16_t)(f->ip.id + index);
-	if (len < WIRE_BTH_LEN + WIRE_ICRC_LEN ||
-	    wire_icrc(&rx.ip, &f->udp, data, len - WIRE_ICRC_LEN) !=
-		    wire_get_le32(data + len - WIRE_ICRC_LEN)) {
-		w->stats.rx_bad_icrc++;
-		return;
-	}
-	if (w->r)
-		rnic_receive(w->r, &rx, now);
-}
-
-/*
- * A frame, from a kernel perhaps before it has cut it up (size: of the pieces) or summed it (`unsummed`). How many packets.
- */
-static unsigned take(struct raw *w, const uint8_t *frame, size_t len, size_t size, bool unsummed,
-		     uint64_t now)
-{
-	unsigned packets = 0;
-	struct wire_frame f;
-	size_t off;
-
-	w->stats.rx_frames++;
-	if (is_arp(w, frame, len, now))
-		return 0;
-	if (wire_frame_decode(&f, frame, len) || f.udp.dport != WIRE_ROCE_PORT ||
-	    memcmp(f.ip.dst, w->cfg.gid, 16) != 0) {
-		w->stats.rx_other++;
-		return 0;
-	}
-	if (!unsummed && f.udp.csum && f.udp.csum != wire_udp_csum(&f, frame)) {
-		w->stats.rx_bad_csum++;
-		return 0;
-	}
-	rnic_pcap_frame(w->wire.pcap, frame, f.hdr_len + f.payload_len, now);
-	if (!size)
-		size = f.payload_len ? f.payload_len : 1;
-	for (off = 0; off < f.payload_len; off += size)
-		deliver(w, &f, frame + f.hdr_len + off,
-			f.payload_len - off < size ? f.payload_len - off : size, packets++, now);
-	return packets;
 }
 
 /* Receives once. Packets, plus one, so that a frame without any counts; 0: there is none. */
@@ -286,7 +54,7 @@ static int receive(struct raw *w, uint64_t now)
 		.msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &iov, .msg_iovlen = 1
 	};
 	struct virtio_net_hdr v = { 0 };
-	size_t skip = w->cfg.tap ? 0 : VNET;
+	size_t skip = w->cfg.tap ? 0 : RAW_VNET;
 	ssize_t n = w->cfg.tap ? sys.read(w->fd, w->rx, sizeof(w->rx))
 			       : sys.recvmsg(w->fd, &m, MSG_DONTWAIT);
 	size_t size = 0;
@@ -303,8 +71,8 @@ static int receive(struct raw *w, uint64_t now)
 			return 1;
 		size = v.gso_size;
 	}
-	return 1 + (int)take(w, w->rx + skip, (size_t)n - skip, size,
-			     v.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM, now);
+	return 1 + (int)raw_take(w, w->rx + skip, (size_t)n - skip, size,
+				 v.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM, now);
 }
 
 int rnic_raw_poll(struct rnic_wire *wire, uint64_t now, unsigned budget)
@@ -343,6 +111,20 @@ static int open_tap(struct raw *w)
 	return 0;
 }
 
+/* Neighbours ask for an IPv6 address in a group, which the interface may not pass on by itself. */
+static int join_group(struct raw *w)
+{
+	struct packet_mreq m = { .mr_ifindex = (int)if_nametoindex(w->cfg.ifname),
+				 .mr_type = PACKET_MR_MULTICAST,
+				 .mr_alen = 6 };
+	uint8_t group[16];
+
+	if (w->v4)
+		return 0;
+	wire_nd_group(w->cfg.gid, group, m.mr_address);
+	return sys.setsockopt(w->fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &m, sizeof(m));
+}
+
 static int open_packet(struct raw *w)
 {
 	int one = 1, size = (int)w->cfg.socket_buffer, rc;
@@ -363,7 +145,20 @@ static int open_packet(struct raw *w)
 	rc = sys.setsockopt(w->fd, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof(one));
 	if (!rc)
 		rc = sys.bind(w->fd, (struct sockaddr *)&a, sizeof(a));
+	if (!rc)
+		rc = join_group(w);
 	return rc ? fail(w, "bind", rc) : 0;
+}
+
+/* A node's own address, and prefix and gateway of its family. */
+static bool address_makes_sense(const struct rnic_raw_config *cfg)
+{
+	static const uint8_t none[16];
+	bool v4 = wire_gid_is_v4(cfg->gid);
+
+	if (cfg->prefix > (v4 ? 32 : 128) || cfg->gid[0] == 0xff || !memcmp(cfg->gid, none, 16))
+		return false;
+	return memcmp(cfg->gateway, none, 16) == 0 || wire_gid_is_v4(cfg->gateway) == v4;
 }
 
 int rnic_raw_create(const struct rnic_raw_config *cfg, struct rnic_wire **out)
@@ -371,15 +166,15 @@ int rnic_raw_create(const struct rnic_raw_config *cfg, struct rnic_wire **out)
 	struct raw *w;
 	int rc;
 
-	if (!cfg->ifname || !*cfg->ifname || strlen(cfg->ifname) >= IFNAMSIZ || cfg->prefix > 32)
+	if (!cfg->ifname || !*cfg->ifname || strlen(cfg->ifname) >= IFNAMSIZ ||
+	    !address_makes_sense(cfg))
 		return -EINVAL;
-	if (!wire_gid_is_v4(cfg->gid))
-		return -EAFNOSUPPORT;
 	w = sys.alloc(sizeof(*w));
 	if (!w)
 		return -ENOMEM;
 	w->wire.ops = &raw_ops;
 	w->cfg = *cfg;
+	w->v4 = wire_gid_is_v4(cfg->gid);
 	w->fd = -1;
 	if (!w->cfg.socket_buffer)
 		w->cfg.socket_buffer = 4 << 20;

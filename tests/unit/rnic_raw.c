@@ -26,6 +26,7 @@
 #include "rnic/wire_udp.h"
 #include "wire/arp.h"
 #include "wire/bytes.h"
+#include "wire/icmp.h"
 #include "wire/icrc.h"
 #include "wire/roce.h"
 #include "rnic_join.h"
@@ -45,6 +46,7 @@ struct end {
 };
 
 static bool have_namespace;
+static bool six; /* addresses are IPv6's: fd77:NET::HOST */
 
 static void shell(const char *command)
 {
@@ -58,12 +60,13 @@ static void enter_namespace(void)
 	have_namespace = unshare(flags) == 0 && access("/dev/net/tun", R_OK | W_OK) == 0 &&
 			 system("ip link set lo up && ip link add va type veth peer name vb && "
 				"ip link set va up && ip link set vb up && "
-				"ip addr add 10.77.0.2/24 dev vb") == 0;
+				"ip addr add 10.77.0.2/24 dev vb && "
+				"ip addr add fd77:4d::2/64 dev vb nodad") == 0;
 }
 
 static void end_open(struct end *e, unsigned net, unsigned host, const char *raw, bool tap)
 {
-	struct rnic_raw_config c = { .ifname = raw, .tap = tap, .prefix = 24 };
+	struct rnic_raw_config c = { .ifname = raw, .tap = tap, .prefix = six ? 64 : 24 };
 	struct rnic_udp_config u = { .ports = 2 };
 	struct rnic_config cfg = { .gids = (const uint8_t(*)[16])e->gid, .ngids = 1, .max_mr = 16 };
 	struct rnic_qp_init in = { .type = RNIC_QP_RC,
@@ -74,6 +77,10 @@ static void end_open(struct end *e, unsigned net, unsigned host, const char *raw
 
 	memset(e, 0, sizeof(*e));
 	wire_gid_from_v4(e->gid[0], (const uint8_t[]){ 10, (uint8_t)net, 0, (uint8_t)host });
+	if (six)
+		memcpy(e->gid[0],
+		       (const uint8_t[16]){ 0xfd, 0x77, 0, (uint8_t)net, [15] = (uint8_t)host },
+		       16);
 	memcpy(c.gid, e->gid[0], 16);
 	memcpy(u.gid, e->gid[0], 16);
 	e->udp = !raw;
@@ -165,13 +172,10 @@ static void check_raw(const struct end *e)
 	assert_true(s->rx_packets > 200);
 }
 
-static void packet_sockets_at_both_ends(void **state)
+static void both_ends(void)
 {
 	struct end a, b;
 
-	(void)state;
-	if (!have_namespace)
-		skip();
 	end_open(&a, 76, 1, "va", false);
 	end_open(&b, 76, 2, "vb", false);
 	transfer(&a, &b);
@@ -181,17 +185,29 @@ static void packet_sockets_at_both_ends(void **state)
 	end_close(&b);
 }
 
+static void packet_sockets_at_both_ends(void **state)
+{
+	(void)state;
+	if (!have_namespace)
+		skip();
+	both_ends();
+	six = true;
+	both_ends();
+	six = false;
+}
+
 /* What a stranger sends from the kernel's address with an ICRC that is not right is never taken. */
 static void send_broken(struct end *raw, const struct end *udp)
 {
-	struct sockaddr_in from = { .sin_family = AF_INET },
-			   to = { .sin_family = AF_INET, .sin_port = htons(WIRE_ROCE_PORT) };
+	struct sockaddr_in6 from = { .sin6_family = AF_INET6 },
+			    to = { .sin6_family = AF_INET6, .sin6_port = htons(WIRE_ROCE_PORT) };
 	uint64_t end = sys.now_ns() + UINT64_C(5000000000);
 	uint8_t buf[32] = { WIRE_RC | WIRE_ACK, 0x40, 0xff, 0xff };
-	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	int fd = socket(AF_INET6, SOCK_DGRAM, 0);
 
-	memcpy(&from.sin_addr, udp->gid[0] + 12, 4);
-	memcpy(&to.sin_addr, raw->gid[0] + 12, 4);
+	/* An IPv4 address stands in such a socket as in a GID. */
+	memcpy(&from.sin6_addr, udp->gid[0], 16);
+	memcpy(&to.sin6_addr, raw->gid[0], 16);
 	assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
 	assert_int_equal(sendto(fd, buf, 20, 0, (struct sockaddr *)&to, sizeof(to)), 20);
 	while (!rnic_raw_stats(raw->wire)->rx_bad_icrc) {
@@ -207,7 +223,8 @@ static void against_udp(unsigned net, const char *name, bool tap)
 
 	end_open(&raw, net, 1, name, tap);
 	if (tap)
-		shell("ip addr add 10.78.0.2/24 dev gpntap && ip link set gpntap up");
+		shell("ip addr add 10.78.0.2/24 dev gpntap && "
+		      "ip addr add fd77:4e::2/64 dev gpntap nodad && ip link set gpntap up");
 	end_open(&udp, net, 2, NULL, false);
 	transfer(&udp, &raw);
 	check_raw(&raw);
@@ -226,6 +243,9 @@ static void a_packet_socket_against_udp_sockets(void **state)
 	if (!have_namespace)
 		skip();
 	against_udp(77, "va", false);
+	six = true;
+	against_udp(77, "va", false);
+	six = false;
 }
 
 static void a_tap_against_udp_sockets(void **state)
@@ -234,6 +254,9 @@ static void a_tap_against_udp_sockets(void **state)
 	if (!have_namespace)
 		skip();
 	against_udp(78, "gpntap", true);
+	six = true;
+	against_udp(78, "gpntap", true);
+	six = false;
 }
 
 static void what_cannot_be_opened_is_a_named_error(void **state)
@@ -247,8 +270,15 @@ static void what_cannot_be_opened_is_a_named_error(void **state)
 		skip();
 	assert_int_equal(rnic_raw_create(&c, &w), -ENODEV);
 	assert_non_null(strstr(log_last(), "nosuch0"));
-	memset(c.gid, 0, 12);
-	assert_int_equal(rnic_raw_create(&c, &w), -EAFNOSUPPORT);
+	c.prefix = 33;
+	assert_int_equal(rnic_raw_create(&c, &w), -EINVAL);
+	c.prefix = 24;
+	c.gateway[0] = 0xfd;
+	assert_int_equal(rnic_raw_create(&c, &w), -EINVAL);
+	c.gateway[0] = 0;
+	memset(c.gid, 0, 16);
+	assert_int_equal(rnic_raw_create(&c, &w), -EINVAL);
+	wire_gid_from_v4(c.gid, (const uint8_t[]){ 10, 0, 0, 1 });
 	c.ifname = "a-name-that-is-too-long";
 	assert_int_equal(rnic_raw_create(&c, &w), -EINVAL);
 	assert_null(w);
@@ -272,10 +302,47 @@ static void arp_comes_back_as_it_went(void **state)
 	assert_int_equal(wire_arp_get(&b, buf, sizeof(buf)), -EPROTONOSUPPORT);
 }
 
+/* A question as Linux puts it on the wire, and what is wrong with it when a byte is. */
+static void neighbour_discovery_comes_back_as_it_went(void **state)
+{
+	struct wire_nd q = { .has_mac = true,
+			     .eth_src = { 2, 0, 0, 0, 0, 1 },
+			     .src = { 0xfd, [15] = 1 },
+			     .target = { 0xfd, [13] = 7, [14] = 8, [15] = 9 },
+			     .mac = { 2, 0, 0, 0, 0, 1 } },
+		       b;
+	uint8_t buf[WIRE_ND_LEN + 4] = { 0 };
+	size_t n, len;
+
+	(void)state;
+	wire_nd_group(q.target, q.dst, q.eth_dst);
+	assert_memory_equal(q.eth_dst, ((uint8_t[]){ 0x33, 0x33, 0xff, 7, 8, 9 }), 6);
+	len = wire_nd_put(buf, &q);
+	assert_int_equal(len, WIRE_ND_LEN);
+	assert_int_equal(wire_nd_get(&b, buf, sizeof(buf)), 0); /* with the link's padding */
+	assert_memory_equal(&q, &b, sizeof(b));
+	for (n = 0; n < len; n++)
+		assert_int_not_equal(wire_nd_get(&b, buf, n), 0);
+	for (n = 22; n < len;
+	     n++) { /* the checksum has all of it but the hop limit, which must be 255 */
+		buf[n] ^= 1;
+		assert_int_not_equal(wire_nd_get(&b, buf, len), 0);
+		buf[n] ^= 1;
+	}
+	buf[21] = 64;
+	assert_int_equal(wire_nd_get(&b, buf, len), -EBADMSG);
+	q.has_mac = false;
+	q.advert = true;
+	q.flags = WIRE_ND_SOLICITED; /* to a group: nonsense */
+	len = wire_nd_put(buf, &q);
+	assert_int_equal(wire_nd_get(&b, buf, len), -EBADMSG);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(arp_comes_back_as_it_went),
+		cmocka_unit_test(neighbour_discovery_comes_back_as_it_went),
 		cmocka_unit_test(packet_sockets_at_both_ends),
 		cmocka_unit_test(a_packet_socket_against_udp_sockets),
 		cmocka_unit_test(a_tap_against_udp_sockets),

@@ -5,11 +5,15 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
 #include "base/sys.h"
 #include "wire/frame.h"
+#include "wire/roce.h"
+
+enum { HEADERS = 80 }; /* as host.c counts them */
 
 int vaddr_from_sockaddr(const struct sockaddr *a, socklen_t n, uint8_t gid[16], uint32_t *scope,
 			uint16_t *port, bool *any)
@@ -69,8 +73,16 @@ static unsigned mtu_of(const char *name)
 	return rc ? 1500 : (unsigned)req.ifr_mtu;
 }
 
+unsigned vaddr_forced_mtu(void)
+{
+	const char *text = getenv("GPUNET_RNIC_MTU");
+
+	return wire_mtu_bytes(wire_mtu_code(text ? (unsigned)strtoul(text, NULL, 10) : 0));
+}
+
 static bool add(struct vaddr *v, const struct ifaddrs *i)
 {
+	unsigned forced = vaddr_forced_mtu();
 	uint16_t port;
 	socklen_t n;
 	bool any;
@@ -85,6 +97,8 @@ static bool add(struct vaddr *v, const struct ifaddrs *i)
 	strncpy(v->dev, i->ifa_name, sizeof(v->dev) - 1);
 	v->up = i->ifa_flags & IFF_RUNNING;
 	v->mtu = mtu_of(i->ifa_name);
+	if (forced && v->mtu > forced + HEADERS)
+		v->mtu = forced + HEADERS;
 	return true;
 }
 

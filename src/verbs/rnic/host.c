@@ -37,14 +37,16 @@ static struct list hosts = { &hosts, &hosts };
 /* One pass; the time of the next that is needed without news. */
 static uint64_t run(struct vhost *h, uint64_t now)
 {
-	uint64_t next, cm, stat;
+	uint64_t next, cm, stat, probe;
 
 	rnic_udp_poll(h->wire, now, BUDGET);
+	probe = vprobe_work(h, now);
 	rnic_gsi_poll(h->gsi, now);
 	cm = rnic_cm_step(h->cm, now);
 	vid_work(h, now);
 	next = rnic_step(h->r, now, BUDGET);
 	next = cm < next ? cm : next;
+	next = probe < next ? probe : next;
 	stat = vstat_look(h, now);
 	return stat < next ? stat : next;
 }
@@ -76,6 +78,8 @@ void vhost_flush(struct vhost *h)
 {
 	uint64_t now = sys.now_ns(), next = rnic_step(h->r, now, BUDGET), stat = vstat_look(h, now);
 
+	next = stat < next ? stat : next;
+	stat = vprobe_work(h, now);
 	next = stat < next ? stat : next;
 	keep_time(h, next > now ? next : now);
 }
@@ -115,7 +119,7 @@ static void aside(struct vhost *h, int fd)
 	if (fd == h->kick_fd) {
 		if (sys.read(fd, &count, sizeof(count)) < 0)
 			return; /* somebody else's turn has met it */
-	} else if (fd != rnic_udp_fd(h->wire)) {
+	} else if (fd != rnic_udp_fd(h->wire) && fd != h->probe.fd) {
 		vhost_lock(h);
 		vshare_take(h, fd, sys.now_ns());
 		run(h, sys.now_ns());
@@ -258,6 +262,11 @@ static int watch(int ep, int fd)
 	return sys.epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev);
 }
 
+int vhost_watch(struct vhost *h, int fd)
+{
+	return watch(h->all_ep, fd);
+}
+
 static int open_waiting(struct vhost *h)
 {
 	int rc;
@@ -300,6 +309,7 @@ static void host_free(struct vhost *h)
 		pthread_join(h->thread, NULL);
 	}
 	vstat_close(h);
+	vprobe_close(h);
 	close_fd(h->all_ep);
 	close_fd(h->kick_ep);
 	close_fd(h->kick_fd);
@@ -330,6 +340,8 @@ static int host_open(const struct vaddr *a, bool quiet, struct vhost **out)
 	h->addr = *a;
 	h->mtu_code = wire_mtu_code(a->mtu > HEADERS ? a->mtu - HEADERS : 0);
 	h->all_ep = h->kick_ep = h->kick_fd = h->share_fd = h->page_fd = -1;
+	vprobe_open(h);
+	h->mtu_forced = vaddr_forced_mtu() != 0;
 	list_init(&h->port_names);
 	list_init(&h->waiting);
 	list_init(&h->devices);

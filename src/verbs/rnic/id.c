@@ -37,6 +37,7 @@ static struct verbs_id *new_id(struct verbs *v)
 		return NULL;
 	id->v = v;
 	list_init(&id->waiting);
+	list_init(&id->probe.link);
 	list_init(&id->request_ev.link);
 	for (i = 0; i < 3; i++) {
 		list_init(&id->ev[i].link);
@@ -111,6 +112,7 @@ void vid_destroy(struct verbs_id *id)
 
 		vhost_lock(h);
 		list_del(&id->waiting);
+		list_del(&id->probe.link);
 		if (id->conn)
 			rnic_cm_release(id->conn, sys.now_ns());
 		vhost_flush(h);
@@ -372,6 +374,18 @@ static int bind_toward(struct verbs_id *id, const struct sockaddr *a, socklen_t 
 	return 0;
 }
 
+/* Resolved is it when its path MTU is known, too. */
+static void find_mtu(struct verbs_id *id, const uint8_t gid[16], uint32_t scope)
+{
+	struct vhost *h = id->dev->host;
+
+	vhost_lock(h);
+	if (!vprobe_start(h, id, gid, scope, sys.now_ns()))
+		vevent_put(&id->ev[VID_RESOLVED], VERBS_EVENT_RESOLVED, 0, 0);
+	vhost_flush(h);
+	vhost_unlock(h);
+}
+
 int vid_resolve(struct verbs_id *id, const struct sockaddr *a, socklen_t n, unsigned timeout_ms)
 {
 	uint8_t gid[16];
@@ -396,7 +410,7 @@ int vid_resolve(struct verbs_id *id, const struct sockaddr *a, socklen_t n, unsi
 		return 0;
 	}
 	id->peer_len = vaddr_to_sockaddr(gid, scope, port, a->sa_family, &id->peer);
-	vevent_put(&id->ev[VID_RESOLVED], VERBS_EVENT_RESOLVED, 0, 0);
+	find_mtu(id, gid, scope);
 	return 0;
 }
 
@@ -415,7 +429,7 @@ static struct rnic_cm_qp mine_of(struct verbs_id *id, const struct verbs_conn_pa
 				    .retry = p->retry,
 				    .rnr_retry = p->rnr_retry,
 				    .flow_control = p->flow_control,
-				    .mtu = (uint8_t)id->dev->host->mtu_code,
+				    .mtu = id->mtu_code,
 				    .ack_timeout = id->param.ack_timeout };
 }
 

@@ -8,6 +8,7 @@
  *	addr.c		addresses: of the machine, and from where to reach a peer
  *	nobody.c	whether the machine knows that a peer is not there
  *	id.c		listeners and connections
+ *	probe.c		how large packets to a peer may be
  *	events.c	queues of events
  *	data.c		completion queues, queue pairs, posting
  *	stat.c		what `gpunet rnic` shows
@@ -56,11 +57,20 @@ struct vpassed {
 	uint8_t tos;
 };
 
+enum { VPROBE_KNOWN = 32 };
+
+struct vprobe_known {
+	uint8_t gid[16];
+	uint8_t code; /* of the path MTU; 0: empty */
+	uint64_t until;
+};
+
 struct vhost {
 	struct list link;
 	unsigned refs; /* with the link, under the lock of hosts */
 	struct vaddr addr;
 	unsigned mtu_code;
+	bool mtu_forced; /* by GPUNET_RNIC_MTU: nobody is asked */
 
 	pthread_mutex_t lock; /* all that follows */
 	pthread_t thread;
@@ -88,8 +98,16 @@ struct vhost {
 	uint64_t wake_at;            /* the thread looks again then, whatever happens */
 	bool backoff;                /* it leaves packets to those who poll */
 	struct list waiting;         /* ids that wait for an RTU */
-	struct list devices;         /* of the providers */
-	uint16_t *ports;             /* ids bound to each port */
+	struct {
+		int fd; /* of ICMP, -1: not open */
+		bool raw;
+		uint16_t id;
+		struct list asking; /* ids that wait for an echo */
+		struct vprobe_known known[VPROBE_KNOWN];
+		unsigned next;
+	} probe;
+	struct list devices; /* of the providers */
+	uint16_t *ports;     /* ids bound to each port */
 };
 
 struct verbs {
@@ -156,6 +174,16 @@ struct verbs_id {
 	uint32_t my_psn;
 	struct rnic_cm_qp theirs; /* as told */
 	struct list waiting;      /* in the host's, for an RTU */
+	uint8_t mtu_code;         /* of the way to the peer */
+	struct {
+		struct list link; /* in the host's */
+		uint8_t gid[16];  /* who is asked */
+		uint32_t scope;
+		uint8_t cookie[8];
+		uint8_t whole; /* the largest code of which an echo came back whole, or 0 */
+		uint8_t cut;   /* bits of those that came in pieces */
+		uint64_t again, end;
+	} probe;
 };
 
 struct verbs_comp {
@@ -189,6 +217,8 @@ int vaddr_from_sockaddr(const struct sockaddr *a, socklen_t n, uint8_t gid[16], 
 socklen_t vaddr_to_sockaddr(const uint8_t gid[16], uint32_t scope, uint16_t port, int family,
 			    struct sockaddr_storage *out);
 bool vaddr_is_local(const uint8_t gid[16]);
+/* GPUNET_RNIC_MTU, for networks where nobody can be asked for the path MTU: bytes, or 0. Interfaces seem to have no more. */
+unsigned vaddr_forced_mtu(void);
 
 /* --- nobody.c ----------------------------------------------------------------------------------- */
 
@@ -217,6 +247,19 @@ void vhost_poll(struct vhost *h);
 void vhost_flush(struct vhost *h);
 /* With the lock. Nobody polls any more. */
 void vhost_hand_over(struct vhost *h);
+
+/* At open, before the thread runs, or with the lock: the thread wakes up when it is readable. */
+int vhost_watch(struct vhost *h, int fd);
+
+/* --- probe.c ------------------------------------------------------------------------------------ */
+
+void vprobe_open(struct vhost *h);
+void vprobe_close(struct vhost *h);
+/* With the lock. Sets the id's path MTU. True: not yet, and its RESOLVED comes when it is known, within 0.3 s. */
+bool vprobe_start(struct vhost *h, struct verbs_id *id, const uint8_t gid[16], uint32_t scope,
+		  uint64_t now);
+/* With the lock. The time of the next call that is needed without news. */
+uint64_t vprobe_work(struct vhost *h, uint64_t now);
 
 /* --- share.c ------------------------------------------------------------------------------------ */
 

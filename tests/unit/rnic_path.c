@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The path MTU that provider rnic asks a peer for, against kernels that take larger packets than they send, or do not take them:
+ * the other end of a pair of veth interfaces, in a network namespace of its own. Skipped where there is none to be had.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/sys.h"
+#include "verbs/rnic/internal.h"
+#include "verbs/verbs.h"
+
+static pid_t peer;
+static int to_peer[2], from_peer[2];
+
+/* The other namespace: runs the commands that come, one a line. */
+static void be_peer(void)
+{
+	char line[256], answer;
+	FILE *in = fdopen(to_peer[0], "r");
+
+	close(to_peer[1]);
+	answer = unshare(CLONE_NEWNET) == 0 ? 'y' : 'n';
+	while (write(from_peer[1], &answer, 1) == 1 && in && fgets(line, sizeof(line), in))
+		answer = system(line) == 0 ? 'y' : 'n';
+	_exit(0);
+}
+
+static bool peer_did(void)
+{
+	char answer = 'n';
+
+	return read(from_peer[0], &answer, 1) == 1 && answer == 'y';
+}
+
+static bool there(const char *command)
+{
+	return dprintf(to_peer[1], "%s\n", command) > 0 && peer_did();
+}
+
+static bool enter_namespaces(void)
+{
+	char command[128];
+
+	if (unshare(CLONE_NEWNET) || pipe(to_peer) || pipe(from_peer))
+		return false;
+	peer = fork();
+	if (peer == 0)
+		be_peer();
+	if (peer < 0 || !peer_did())
+		return false;
+	snprintf(command, sizeof(command),
+		 "ip link set lo up && ip link add pa mtu 9000 type veth peer name pb mtu 9000 && "
+		 "ip link set pb netns %d",
+		 (int)peer);
+	return system(command) == 0 &&
+	       system("ip link set pa up && ip addr add 10.79.0.1/24 dev pa && "
+		      "ip addr add fd79::1/64 dev pa nodad") == 0 &&
+	       there("ip link set pb up && ip addr add fd79::2/64 dev pb nodad && "
+		     "for i in 2 3 4 5 6 7; do ip addr add 10.79.0.$i/24 dev pb; done");
+}
+
+static bool ready;
+
+/* Resolves a peer: the path MTU in bytes, and how long it took. */
+static unsigned path_mtu(const char *address, uint64_t *ns)
+{
+	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(9) };
+	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons(9) };
+	bool six = inet_pton(AF_INET6, address, &in6.sin6_addr) == 1;
+	uint64_t begin = sys.now_ns();
+	struct verbs_events *e;
+	struct verbs_event ev;
+	struct verbs_id *id;
+	struct verbs *v;
+	unsigned mtu;
+	char why[128];
+	int rc;
+
+	assert_true(six || inet_pton(AF_INET, address, &in.sin_addr) == 1);
+	assert_int_equal(verbs_rnic.open(&v, why, sizeof(why)), 0);
+	assert_int_equal(verbs_rnic.events_open(v, 0, &e), 0);
+	assert_int_equal(verbs_rnic.id_create(e, NULL, &id), 0);
+	rc = six ? verbs_rnic.resolve(id, (struct sockaddr *)&in6, sizeof(in6), 1000)
+		 : verbs_rnic.resolve(id, (struct sockaddr *)&in, sizeof(in), 1000);
+	assert_int_equal(rc, 0);
+	while ((rc = verbs_rnic.event_next(e, &ev)) == -EAGAIN) {
+		struct pollfd p = { .fd = verbs_rnic.events_fd(e), .events = POLLIN };
+
+		assert_int_equal(poll(&p, 1, 10000), 1);
+	}
+	assert_int_equal(rc, 0);
+	assert_int_equal(ev.type, VERBS_EVENT_RESOLVED);
+	mtu = 128u << id->mtu_code;
+	if (ns)
+		*ns = sys.now_ns() - begin;
+	verbs_rnic.id_destroy(id);
+	verbs_rnic.events_close(e);
+	verbs_rnic.close(v);
+	return mtu;
+}
+
+static void as_large_as_what_comes_back_whole(void **state)
+{
+	(void)state;
+	if (!ready)
+		skip();
+	assert_int_equal(path_mtu("10.79.0.2", NULL), 4096);
+	assert_int_equal(path_mtu("fd79::2", NULL), 4096);
+	/* By a socket that needs no privilege. */
+	assert_int_equal(system("echo 0 0 >/proc/sys/net/ipv4/ping_group_range"), 0);
+	assert_int_equal(path_mtu("10.79.0.2", NULL), 4096);
+	assert_int_equal(path_mtu("fd79::2", NULL), 4096);
+	assert_int_equal(path_mtu("127.0.0.1", NULL), 4096);
+}
+
+/* As a virtual machine: large packets are taken, and none are sent. */
+static void a_peer_that_answers_in_pieces_gets_no_more_than_it_sends(void **state)
+{
+	(void)state;
+	if (!ready)
+		skip();
+	assert_true(there("ip route change 10.79.0.0/24 dev pb mtu 1500"));
+	assert_int_equal(path_mtu("10.79.0.3", NULL), 1024);
+	assert_true(there("ip route change 10.79.0.0/24 dev pb mtu 3000"));
+	assert_int_equal(path_mtu("10.79.0.4", NULL), 2048);
+	assert_true(there("ip route change 10.79.0.0/24 dev pb"));
+}
+
+static void silence_is_the_safe_one(void **state)
+{
+	uint64_t ns;
+
+	(void)state;
+	if (!ready)
+		skip();
+	assert_true(there("echo 1 >/proc/sys/net/ipv4/icmp_echo_ignore_all"));
+	assert_int_equal(path_mtu("10.79.0.5", &ns), 1024);
+	assert_true(there("echo 0 >/proc/sys/net/ipv4/icmp_echo_ignore_all"));
+	/* It waits that long, but nobody for ever. */
+	assert_true(ns >= UINT64_C(300000000));
+	assert_true(there("ip link set pb mtu 1500"));
+	assert_int_equal(path_mtu("10.79.0.6", NULL), 1024);
+	assert_true(there("ip link set pb mtu 9000"));
+}
+
+static void a_user_who_knows_is_believed(void **state)
+{
+	(void)state;
+	if (!ready)
+		skip();
+	assert_true(there("echo 1 >/proc/sys/net/ipv4/icmp_echo_ignore_all"));
+	setenv("GPUNET_RNIC_MTU", "2048", 1);
+	assert_int_equal(path_mtu("10.79.0.7", NULL), 2048);
+	unsetenv("GPUNET_RNIC_MTU");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(as_large_as_what_comes_back_whole),
+		cmocka_unit_test(a_peer_that_answers_in_pieces_gets_no_more_than_it_sends),
+		cmocka_unit_test(silence_is_the_safe_one),
+		cmocka_unit_test(a_user_who_knows_is_believed),
+	};
+	int rc;
+
+	ready = enter_namespaces();
+	rc = cmocka_run_group_tests(tests, NULL, NULL);
+	if (peer > 0) {
+		kill(peer, SIGKILL);
+		waitpid(peer, NULL, 0);
+	}
+	return rc;
+}

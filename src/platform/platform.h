@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 struct platform_dev;
+struct platform_copier;
 
 /* The name of host memory's mappings in /proc/PID/maps and /proc/PID/fd. */
 #define PLATFORM_MAP_NAME "gpunet-bus"
@@ -110,6 +111,13 @@ struct platform_ops {
 	 */
 	int (*export_mem)(struct platform_dev *dev, const void *p, size_t n, int *fd,
 			  uint64_t *offset);
+
+	/*
+	 * The number of the device whose memory that is, and the CPU cannot map; -1: none's. Of a device that need not be open.
+	 */
+	int (*owner)(const void *p);
+	/* [slow] A queue of copies (copier.h) with `staging` bytes. No kernel may be resident. -EOPNOTSUPP: its memory is the CPU's. */
+	int (*copier_open)(struct platform_dev *dev, size_t staging, struct platform_copier **out);
 
 	/* A host thread has changed `word`, or (NULL) any words, that kernels may wait on: wakes blocks that looked at the 128
 	 * bytes around it, or all that wait. No-op on a GPU. */

@@ -25,8 +25,10 @@ int rnic_dma_open(struct rnic *r)
 	d->copier = c;
 	d->next = 1;
 	d->nchunks = (unsigned)(c->size / RNIC_DMA_CHUNK);
-	if (d->nchunks < 2 * RNIC_DMA_ROOM)
+	if (d->nchunks < 2 * RNIC_DMA_ROOM) {
+		d->nchunks = 0;
 		return -EINVAL;
+	}
 	d->chunks = rnic_alloc(d->nchunks, sizeof(*d->chunks));
 	if (!d->chunks)
 		return -ENOMEM;
@@ -47,6 +49,45 @@ void rnic_dma_close(struct rnic *r)
 		r->dma->copier->ops->drain(r->dma->copier, DRAIN_NS);
 	sys.free(r->dma->chunks);
 	sys.free(r->dma);
+}
+
+/* Queue pairs that there are already get their part. */
+static int join_all(struct rnic *r)
+{
+	unsigned i;
+	int rc = 0;
+
+	for (i = 0; i < r->qp_slots && !rc; i++) {
+		if (r->qps[i])
+			rc = rnic_dma_qp_init(r->qps[i]);
+	}
+	if (!rc)
+		return 0;
+	for (i = 0; i < r->qp_slots; i++) {
+		if (r->qps[i]) {
+			sys.free(r->qps[i]->dma);
+			r->qps[i]->dma = NULL;
+		}
+	}
+	return rc;
+}
+
+int rnic_attach_copier(struct rnic *r, struct platform_copier *c)
+{
+	int rc;
+
+	if (r->dma)
+		return -EALREADY;
+	r->cfg.copier = c;
+	rc = rnic_dma_open(r);
+	if (!rc)
+		rc = join_all(r);
+	if (!rc)
+		return 0;
+	rnic_dma_close(r);
+	r->dma = NULL;
+	r->cfg.copier = NULL;
+	return rc;
 }
 
 /* --- who waits ---------------------------------------------------------------------------------- */

@@ -247,6 +247,12 @@ int rnic_mr_create(struct rnic_pd *pd, void *addr, uint64_t len, uint64_t iova, 
 int rnic_mr_create_far(struct rnic_pd *pd, uint64_t addr, uint64_t len, uint64_t iova,
 		       unsigned access, struct rnic_mr **out);
 
+/**
+ * Gives a device that was opened without one a copier, which it keeps. -EALREADY: it has one; -EINVAL: too little staging
+ * memory; -ENOMEM.
+ */
+int rnic_attach_copier(struct rnic *r, struct platform_copier *c);
+
 /** Ends a region: its keys name nothing from now on. Of GPU memory: waits for copies, two seconds at most. */
 void rnic_mr_destroy(struct rnic_mr *mr);
 

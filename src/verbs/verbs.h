@@ -234,7 +234,7 @@ struct verbs_device_info {
 
 #define VERBS_DEVICE_DMABUF 1u   /* reg takes a dma-buf */
 #define VERBS_DEVICE_PEERMEM 2u  /* reg takes pointers to GPU memory */
-#define VERBS_DEVICE_SOFTWARE 4u /* no hardware: registered memory must be the CPU's */
+#define VERBS_DEVICE_SOFTWARE 4u /* no hardware: GPU memory that the CPU cannot map is copied */
 #define VERBS_DEVICE_EXPORT 8u   /* export_queue works */
 
 /* ---- queue pairs without a connection manager: numbers are exchanged in some other way --------------------------------------- */

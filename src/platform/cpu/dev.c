@@ -288,6 +288,16 @@ static int export_mem(struct platform_dev *d, const void *p, size_t n, int *fd, 
 	return -EOPNOTSUPP;
 }
 
+static int owner(const void *p)
+{
+	return -1;
+}
+
+static int copier_open(struct platform_dev *d, size_t staging, struct platform_copier **out)
+{
+	return -EOPNOTSUPP;
+}
+
 /* ---- between host and kernels -------------------------------------------------------------------------------------- */
 
 static void notify(struct platform_dev *d, const void *word)
@@ -341,6 +351,8 @@ const struct platform_ops platform_cpu = {
 	.near_free = near_free,
 	.near_flush = near_flush,
 	.export_mem = export_mem,
+	.owner = owner,
+	.copier_open = copier_open,
 	.notify = notify,
 	.set_kick = set_kick,
 	.launch = cpu_launch,

@@ -298,6 +298,21 @@ static uint64_t mapped_to(const struct cuda_copier *c, uint64_t at)
 	return start <= at && start + size > at ? start + size : 0;
 }
 
+int cuda_owner(const void *p)
+{
+	char why[160];
+	const struct cuda_api *api = cuda_driver(why, sizeof(why));
+	uint64_t at = (uintptr_t)p;
+	unsigned type = 0;
+	int ordinal = -1;
+
+	if (!api || !api->pointer_attribute ||
+	    !attribute(api, &type, CUDA_POINTER_MEMORY_TYPE, at) || type != CUDA_MEMORY_DEVICE ||
+	    !attribute(api, &ordinal, CUDA_POINTER_DEVICE_ORDINAL, at))
+		return -1;
+	return ordinal;
+}
+
 static int check(struct platform_copier *p, uint64_t addr, uint64_t len)
 {
 	const struct cuda_copier *c = of(p);

@@ -12,4 +12,7 @@
  */
 int cuda_copier_open(struct platform_dev *dev, size_t staging, struct platform_copier **out);
 
+/* The number of the GPU whose memory that is; -1: none's, or there is no driver. */
+int cuda_owner(const void *p);
+
 #endif

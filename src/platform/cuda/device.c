@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "platform/cuda/copier.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -290,6 +291,8 @@ const struct platform_ops platform_cuda = {
 	.near_free = cuda_near_free,
 	.near_flush = cuda_near_flush,
 	.export_mem = cuda_export_mem,
+	.owner = cuda_owner,
+	.copier_open = cuda_copier_open,
 	.notify = notify,
 	.set_kick = set_kick,
 	.launch = launch,

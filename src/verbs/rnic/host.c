@@ -318,6 +318,7 @@ static void host_free(struct vhost *h)
 		rnic_gsi_close(h->gsi);
 	if (h->r)
 		rnic_close(h->r);
+	rnic_far_close(&h->far);
 	if (h->wire)
 		rnic_udp_destroy(h->wire);
 	rnic_pcap_close(h->pcap);

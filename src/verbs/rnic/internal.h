@@ -7,6 +7,7 @@
  *	share.c		several processes on one address
  *	addr.c		addresses: of the machine, and from where to reach a peer
  *	nobody.c	whether the machine knows that a peer is not there
+ *	far.c		memory of GPUs
  *	id.c		listeners and connections
  *	probe.c		how large packets to a peer may be
  *	events.c	queues of events
@@ -31,6 +32,7 @@
 #include "base/list.h"
 #include "rnic/cm.h"
 #include "rnic/cm_gsi.h"
+#include "rnic/far.h"
 #include "rnic/rnic.h"
 #include "rnic/wire.h"
 #include "verbs/verbs.h"
@@ -86,6 +88,7 @@ struct vhost {
 	struct rnic_wire *wire;
 	struct rnic_pcap *pcap; /* or NULL */
 	struct rnic *r;
+	struct rnic_far far; /* copies into and out of a GPU's memory */
 	uint64_t *doorbells; /* of queue pairs posted in memory; one page */
 	struct rnic_gsi *gsi;
 	struct rnic_cm *cm;
@@ -336,6 +339,14 @@ int vexport_open(struct vhost *h, struct rnic_pd *pd, const struct verbs_qp_init
 void vexport_close(struct vexport *x);
 int vexport_post_recv(struct vexport *x, uint64_t wr_id, const struct rnic_sge *sge, unsigned nsge);
 int vexport_get(struct verbs_qp *qp, struct verbs_queue_export *out);
+
+/* --- far.c -------------------------------------------------------------------------------------- */
+
+/* Registers memory that the CPU cannot load from. -EOPNOTSUPP: it is no GPU's either. */
+int vfar_reg(struct verbs_device *d, const struct verbs_mem *m, unsigned access,
+	     struct rnic_mr **out);
+/* rnic_far_open; tests have their own. */
+extern int (*vfar_open)(const void *p, struct rnic_far *f);
 
 /* --- data.c ------------------------------------------------------------------------------------- */
 

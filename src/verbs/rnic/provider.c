@@ -195,7 +195,7 @@ struct vmr {
 	struct rnic_mr *rnic;
 };
 
-/* Whether the CPU can load from there: GPU memory that it cannot map must not come this far. */
+/* Whether the CPU can load from there; GPU memory that it cannot map is reached by copies. */
 static bool readable(const uint8_t *p)
 {
 	uint8_t byte;
@@ -215,15 +215,17 @@ static int rnic_prov_reg(struct verbs_device *d, const struct verbs_mem *m, unsi
 		return -EOPNOTSUPP;
 	if (!m->length || (uintptr_t)p + m->length < (uintptr_t)p)
 		return -EINVAL;
-	if (!readable(p) || !readable(p + m->length - 1))
-		return -EOPNOTSUPP;
 	mr = sys.alloc(sizeof(*mr));
 	if (!mr)
 		return -ENOMEM;
 	mr->host = d->host;
-	vhost_lock(d->host);
-	rc = rnic_mr_create(d->pd, m->addr, m->length, m->iova, access, &mr->rnic);
-	vhost_unlock(d->host);
+	if (readable(p) && readable(p + m->length - 1)) {
+		vhost_lock(d->host);
+		rc = rnic_mr_create(d->pd, m->addr, m->length, m->iova, access, &mr->rnic);
+		vhost_unlock(d->host);
+	} else {
+		rc = vfar_reg(d, m, access, &mr->rnic);
+	}
 	if (rc) {
 		sys.free(mr);
 		return rc;

@@ -27,7 +27,7 @@ static void help(void)
 	     "\n"
 	     "RDMA posted by the CPU. The first form is the server, for one client, the second the\n"
 	     "client, which measures. Either can be a program of perftest, of the same test, size and\n"
-	     "count: ib_write_bw for write_bw and so on.\n"
+	     "count: ib_write_bw for write_bw and so on; with -a, -b and -q on both sides, or neither.\n"
 	     "\n"
 	     "  RDMA-TEST        write_bw, write_lat, read_bw, read_lat, send_bw, send_lat, atomic_bw\n"
 	     "  HOST             name or address of the server, on its RDMA device\n"
@@ -39,6 +39,9 @@ static void help(void)
 	     "  --count N        messages [write_bw 5000, others 1000]                (-n)\n"
 	     "  --tx-depth N     work requests at once [bandwidth 128]                (-t)\n"
 	     "  --post-list N    work requests a call, 1 to 64 [1]                    (-l)\n"
+	     "  --all            sizes 2, 4, ... 8 MiB, a row each                    (-a)\n"
+	     "  --bidirectional  a bandwidth of both directions, summed               (-b)\n"
+	     "  --qp N           queue pairs of a bandwidth, 1 to 64 [1]              (-q)\n"
 	     "  --mtu N          path MTU at most, 256 to 4096                        (-m)\n"
 	     "  --gid-index N    entry of the device's GID table                      (-x)\n"
 	     "  --json           a line of JSON\n"
@@ -77,6 +80,12 @@ static bool take_option(struct pv_opt *o, int c)
 			return false;
 		o->gid_index = (int)n;
 		return true;
+	case 'q':
+		return tool_number("--qp", optarg, 1, PERF_VERBS_QPS, &o->qps);
+	case 'a':
+		return o->all = true;
+	case 'B':
+		return o->both = true;
 	case 'j':
 		return o->json = true;
 	default:
@@ -91,6 +100,8 @@ static void defaults(struct pv_opt *o)
 
 	if (o->kind == PERFTEST_ATOMIC_BW)
 		o->size = 8;
+	if (o->all)
+		o->size = PERF_VERBS_ALL; /* what memory is made for */
 	if (!o->size)
 		o->size = latency ? 2 : 65536;
 	if (!o->count)
@@ -129,19 +140,22 @@ static int parse(struct pv_opt *o, int argc, char **argv, bool *helped)
 		{ "post_list", required_argument, NULL, 'l' },
 		{ "mtu", required_argument, NULL, 'm' },
 		{ "gid-index", required_argument, NULL, 'x' },
+		{ "qp", required_argument, NULL, 'q' },
+		{ "all", no_argument, NULL, 'a' },
+		{ "bidirectional", no_argument, NULL, 'B' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
 	int c, kind;
 
-	while ((c = getopt_long(argc, argv, "d:p:s:n:t:l:m:x:h", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "d:p:s:n:t:l:m:x:q:abh", options, NULL)) != -1) {
 		if (c == 'h') {
 			help();
 			*helped = true;
 			return TOOL_DONE;
 		}
-		if (!take_option(o, c))
+		if (!take_option(o, c == 'b' && !optarg ? 'B' : c))
 			return TOOL_USAGE;
 	}
 	kind = optind < argc ? kind_of(argv[optind]) : -1;
@@ -153,6 +167,11 @@ static int parse(struct pv_opt *o, int argc, char **argv, bool *helped)
 		return tool_usage("--size %u: an atomic has 8 bytes", o->size);
 	if (o->bind && o->host)
 		return tool_usage("--bind is for a server");
+	if (pv_is_latency(o->kind) && (o->both || o->qps > 1))
+		return tool_usage("--bidirectional and --qp are for bandwidths");
+	if (o->all && (o->size || o->kind == PERFTEST_ATOMIC_BW))
+		return tool_usage(o->size ? "--all and --size do not go together"
+					  : "--all: an atomic has 8 bytes");
 	defaults(o);
 	return TOOL_DONE;
 }
@@ -353,28 +372,35 @@ static int make_memory(struct pv *p)
 
 static int make_queues(struct pv *p)
 {
-	struct gpunet_verbs_qp_init init = { .size = sizeof(init),
-					     .max_send_wr = p->o.depth,
-					     .max_recv_wr = RECV_DEPTH,
-					     .max_inline = INLINE };
-	int rc = gpunet_verbs_cq_create(p->v, p->o.depth + RECV_DEPTH, &p->cq);
+	/* Receives take room in the one completion queue, of which devices may have little. */
+	unsigned recvs = RECV_DEPTH / p->o.qps < 32 ? 32 : RECV_DEPTH / p->o.qps, q;
+	struct gpunet_verbs_qp_init init;
+	int rc = gpunet_verbs_cq_create(p->v, (p->o.depth + recvs) * p->o.qps, &p->cq);
 
-	init.send_cq = init.recv_cq = p->cq;
-	if (!rc)
-		rc = gpunet_verbs_qp_create(p->v, NULL, &init, &p->qp);
+	for (q = 0; q < p->o.qps && !rc; q++) {
+		init = (struct gpunet_verbs_qp_init){ .size = sizeof(init),
+						      .send_cq = p->cq,
+						      .recv_cq = p->cq,
+						      .max_send_wr = p->o.depth,
+						      .max_recv_wr = recvs,
+						      .max_inline = INLINE };
+		rc = gpunet_verbs_qp_create(p->v, NULL, &init, &p->qp[q]);
+	}
 	if (rc)
-		return tool_fail("cannot make a queue pair of %u work requests: %s", p->o.depth,
-				 strerror(-rc));
+		return tool_fail("cannot make %u queue pairs of %u work requests: %s", p->o.qps,
+				 p->o.depth, strerror(-rc));
 	p->depth = p->o.depth;
-	p->recv_depth = RECV_DEPTH;
+	p->recv_depth = recvs;
 	p->max_inline = init.max_inline;
 	return TOOL_DONE;
 }
 
 static void free_all(struct pv *p)
 {
-	if (p->qp)
-		gpunet_verbs_qp_destroy(p->qp);
+	unsigned q;
+
+	for (q = 0; q < PERF_VERBS_QPS && p->qp[q]; q++)
+		gpunet_verbs_qp_destroy(p->qp[q]);
 	if (p->cq)
 		gpunet_verbs_cq_destroy(p->cq);
 	if (p->mr)
@@ -389,14 +415,32 @@ static void free_all(struct pv *p)
 
 /* ---- the exchange ---------------------------------------------------------------------------------------------------------- */
 
-static int swap_records(struct pv *p, const struct perftest_record *ours, unsigned n)
+/* The numbers of one queue pair, which also say that both sides have come this far. */
+static int swap_record(struct pv *p, unsigned q)
 {
 	char mine[PERFTEST_RECORD], theirs[PERFTEST_RECORD];
+
+	perftest_put_record(mine, &p->ours[q]);
+	return swap(p, mine, theirs, PERFTEST_RECORD);
+}
+
+static int swap_records(struct pv *p, unsigned n)
+{
 	int rc = TOOL_DONE;
 
-	perftest_put_record(mine, ours);
 	while (n-- && rc == TOOL_DONE)
-		rc = swap(p, mine, theirs, PERFTEST_RECORD);
+		rc = swap_record(p, 0);
+	return rc;
+}
+
+/* Of each queue pair in turn. */
+static int swap_all(struct pv *p)
+{
+	unsigned q;
+	int rc = TOOL_DONE;
+
+	for (q = 0; q < p->o.qps && rc == TOOL_DONE; q++)
+		rc = swap_record(p, q);
 	return rc;
 }
 
@@ -434,47 +478,61 @@ static int greet(struct pv *p)
 	return rc;
 }
 
-static int connect_qp(struct pv *p)
+static int connect_qp(struct pv *p, unsigned q)
 {
+	const struct perftest_record *theirs = &p->theirs[q];
 	struct gpunet_verbs_address to = { .size = sizeof(to),
-					   .qpn = p->theirs.qpn,
-					   .psn = p->theirs.psn,
-					   .lid = p->theirs.lid,
+					   .qpn = theirs->qpn,
+					   .psn = theirs->psn,
+					   .lid = theirs->lid,
 					   .mtu = (uint16_t)p->mtu };
 	struct gpunet_verbs_param param = GPUNET_VERBS_PARAM_INIT;
 
-	memcpy(to.gid, p->theirs.gid, 16);
-	param.initiator_depth = p->theirs.reads < READS ? (uint8_t)p->theirs.reads : READS;
+	memcpy(to.gid, theirs->gid, 16);
+	param.initiator_depth = theirs->reads < READS ? (uint8_t)theirs->reads : READS;
 	param.responder_resources = READS;
-	return gpunet_verbs_qp_connect(p->qp, &to, &param) ? tool_fail("cannot connect")
-							   : TOOL_DONE;
+	return gpunet_verbs_qp_connect(p->qp[q], &to, &param) ? tool_fail("cannot connect")
+							      : TOOL_DONE;
 }
 
-/* Until the queue pairs of both sides are ready. */
-static int meet(struct pv *p, struct perftest_record *ours)
+static int know(struct pv *p, unsigned q)
 {
 	struct gpunet_verbs_address at = { .size = sizeof(at) };
 	char mine[PERFTEST_RECORD], theirs[PERFTEST_RECORD];
 	int rc;
 
-	if (gpunet_verbs_qp_address(p->qp, &at))
+	if (gpunet_verbs_qp_address(p->qp[q], &at))
 		return tool_fail("the device has no address");
-	*ours = (struct perftest_record){ .lid = at.lid,
-					  .reads = READS,
-					  .qpn = at.qpn,
-					  .psn = at.psn,
-					  .rkey = gpunet_verbs_rkey(p->mr),
-					  .addr = (uintptr_t)p->mem + p->half };
-	memcpy(ours->gid, at.gid, 16);
-	perftest_put_record(mine, ours);
+	p->ours[q] = (struct perftest_record){ .lid = at.lid,
+					       .reads = READS,
+					       .qpn = at.qpn,
+					       .psn = at.psn,
+					       .rkey = gpunet_verbs_rkey(p->mr),
+					       .addr = (uintptr_t)p->mem + p->half };
+	memcpy(p->ours[q].gid, at.gid, 16);
+	perftest_put_record(mine, &p->ours[q]);
 	rc = swap(p, mine, theirs, PERFTEST_RECORD);
-	if (rc == TOOL_DONE && perftest_get_record(&p->theirs, theirs))
+	if (rc == TOOL_DONE && perftest_get_record(&p->theirs[q], theirs))
 		rc = tool_fail("the peer's record cannot be understood");
+	return rc;
+}
+
+/* Until the queue pairs of both sides are ready. */
+static int meet(struct pv *p)
+{
+	bool send = pv_is_send(p);
+	int rc = TOOL_DONE;
+	unsigned q;
+
+	for (q = 0; q < p->o.qps && rc == TOOL_DONE; q++)
+		rc = know(p, q);
+	for (q = 0; q < p->o.qps && rc == TOOL_DONE; q++)
+		rc = connect_qp(p, q);
+	if (rc == TOOL_DONE && send)
+		rc = swap_record(p, 0);
 	if (rc == TOOL_DONE)
-		rc = connect_qp(p);
-	if (rc == TOOL_DONE)
-		rc = pv_receives(p);
-	return rc == TOOL_DONE ? swap_records(p, ours, perftest_scripts[p->o.kind].before - 1) : rc;
+		rc = swap_all(p);
+	return rc == TOOL_DONE ? swap_records(p, perftest_scripts[p->o.kind].ready) : rc;
 }
 
 /* The peer works on our memory until it says something. Meanwhile a software device is worked from here: it is quicker than its
@@ -501,8 +559,11 @@ static int swap_reports(struct pv *p)
 	perftest_put_report(ours, &p->result);
 	for (i = 0; i < PERFTEST_FIGURES && rc == TOOL_DONE; i++)
 		rc = swap(p, ours[i], theirs[i], PERFTEST_FIGURE);
-	if (rc == TOOL_DONE && !p->client && perftest_get_report(&p->result, theirs))
-		rc = tool_fail("the client's report makes no sense");
+	/* A client of one direction is told what it has said, or nothing. */
+	if (rc == TOOL_DONE && (!p->client || p->o.both) && perftest_get_report(&p->peer, theirs))
+		rc = tool_fail("the peer's report makes no sense");
+	if (rc == TOOL_DONE && !p->client && !p->o.both)
+		p->result = p->peer;
 	return rc;
 }
 
@@ -534,35 +595,72 @@ static int count_atomics(const struct pv *p)
 		memcpy(&word, p->mem + at, sizeof(word));
 		sum += word;
 	}
-	return sum == p->result.iterations
+	return sum == p->peer.iterations
 		       ? TOOL_DONE
-		       : tool_fail("the client tells of %llu atomics, its additions make %llu",
-				   (unsigned long long)p->result.iterations,
-				   (unsigned long long)sum);
+		       : tool_fail("the peer tells of %llu atomics, its additions make %llu",
+				   (unsigned long long)p->peer.iterations, (unsigned long long)sum);
+}
+
+/*
+ * One size. SENDs meet before each, since receives must be posted; those of both directions before and, when more sizes follow,
+ * after each. Both directions tell their figures after each.
+ */
+static int play_size(struct pv *p)
+{
+	bool send = pv_is_send(p), both = p->o.both;
+	int rc = TOOL_DONE;
+
+	if (send)
+		rc = pv_receives(p);
+	if (rc == TOOL_DONE && (send || both))
+		rc = swap_record(p, 0);
+	if (rc == TOOL_DONE)
+		rc = pv_run(p);
+	if (rc == TOOL_DONE && both && !send && p->o.all)
+		rc = swap_record(p, 0);
+	if (rc == TOOL_DONE && both)
+		rc = swap_reports(p);
+	if (rc == TOOL_DONE && p->o.kind == PERFTEST_SEND_BW && p->o.all)
+		rc = swap_record(p, 0);
+	return rc;
+}
+
+static int play_sizes(struct pv *p)
+{
+	uint32_t last = p->o.size, size = p->o.all ? 2 : last;
+	int rc = TOOL_DONE;
+
+	for (; size <= last && rc == TOOL_DONE; size *= 2) {
+		p->o.size = size;
+		rc = play_size(p);
+		/* One direction's client tells its last figures at the end; before them is the time to print. */
+		if (rc == TOOL_DONE && (p->o.all || p->o.both))
+			rc = pv_report(p);
+	}
+	return rc;
 }
 
 static int play(struct pv *p)
 {
 	const struct perftest_script *s = &perftest_scripts[p->o.kind];
-	struct perftest_record ours;
 	int rc = greet(p);
 
 	if (rc == TOOL_DONE)
-		rc = meet(p, &ours);
+		rc = meet(p);
 	if (rc != TOOL_DONE)
 		return rc;
 	pv_header(p);
-	rc = pv_is_active(p) ? pv_run(p) : be_there(p);
-	if (rc == TOOL_DONE)
-		rc = swap_records(p, &ours, s->after);
-	if (rc == TOOL_DONE && s->report)
+	rc = pv_is_active(p) ? play_sizes(p) : be_there(p);
+	if (rc == TOOL_DONE && !p->o.both)
+		rc = swap_records(p, s->after);
+	if (rc == TOOL_DONE && s->report && !p->o.both)
 		rc = swap_reports(p);
-	if (rc == TOOL_DONE && p->o.kind == PERFTEST_ATOMIC_BW && !p->client)
+	if (rc == TOOL_DONE && p->o.kind == PERFTEST_ATOMIC_BW && (!p->client || p->o.both))
 		rc = count_atomics(p);
-	if (rc == TOOL_DONE)
+	if (rc == TOOL_DONE && !(pv_is_active(p) && (p->o.all || p->o.both)))
 		rc = pv_report(p);
 	if (rc == TOOL_DONE)
-		rc = swap_records(p, &ours, s->end);
+		rc = swap_records(p, s->end);
 	return rc == TOOL_DONE ? leave(p) : rc;
 }
 
@@ -602,7 +700,7 @@ bool perf_is_verbs(int argc, char **argv)
 
 int perf_verbs(int argc, char **argv)
 {
-	struct pv p = { .o = { .port = PERFTEST_PORT, .list = 1, .gid_index = -1 } };
+	struct pv p = { .o = { .port = PERFTEST_PORT, .list = 1, .qps = 1, .gid_index = -1 } };
 	bool helped = false;
 	int rc = parse(&p.o, argc, argv, &helped);
 

@@ -12,7 +12,8 @@
 #include "tool.h"
 
 #define BATCH 64                                /* completions and work requests at once */
-#define IS_RECV (UINT64_C(1) << 63)             /* in a wr_id */
+#define IS_RECV (UINT64_C(1) << 63)             /* in a wr_id; below that the queue pair, */
+#define QP_SHIFT 40                             /* and how many were posted on it by then */
 #define PROGRESS_NS UINT64_C(200000000)         /* between two lines of progress */
 #define PATIENCE_NS (30 * UINT64_C(1000000000)) /* without anything */
 
@@ -42,7 +43,18 @@ bool pv_is_latency(enum perftest_kind kind)
 
 bool pv_is_active(const struct pv *p)
 {
-	return p->client || kinds[p->o.kind].both;
+	return p->client || p->o.both || kinds[p->o.kind].both;
+}
+
+bool pv_is_send(const struct pv *p)
+{
+	return kinds[p->o.kind].opcode == GPUNET_VERBS_SEND;
+}
+
+/* Messages of a direction. */
+static uint64_t total(const struct pv *p)
+{
+	return (uint64_t)p->o.count * p->o.qps;
 }
 
 static uint64_t now_ns(void)
@@ -75,12 +87,12 @@ static int look(struct pv *p, struct course *c, uint64_t done)
 	if (stop_asked())
 		return tool_fail("interrupted");
 	if (now - c->moved > PATIENCE_NS)
-		return tool_fail("nothing has come for %llu s: %llu of %u were done",
+		return tool_fail("nothing has come for %llu s: %llu of %llu were done",
 				 (unsigned long long)(PATIENCE_NS / 1000000000),
-				 (unsigned long long)done, p->o.count);
+				 (unsigned long long)done, (unsigned long long)total(p));
 	if (now - c->looked > PROGRESS_NS && isatty(STDERR_FILENO)) {
-		fprintf(stderr, "\r%s, %u bytes: %llu of %u\033[K", pv_name(p->o.kind), p->o.size,
-			(unsigned long long)done, p->o.count);
+		fprintf(stderr, "\r%s, %u bytes: %llu of %llu\033[K", pv_name(p->o.kind), p->o.size,
+			(unsigned long long)done, (unsigned long long)total(p));
 		c->looked = now;
 	}
 	return TOOL_DONE;
@@ -122,8 +134,8 @@ static struct gpunet_verbs_sge local(const struct pv *p, size_t at)
 					  gpunet_verbs_lkey(p->mr) };
 }
 
-/* n more, but no more than messages come: the last ones have their receives already. */
-static int post_receives(struct pv *p, unsigned n)
+/* n more on a queue pair, but no more than messages come: the last ones have their receives already. */
+static int post_receives(struct pv *p, unsigned q, unsigned n)
 {
 	struct gpunet_verbs_sge sge = local(p, p->half);
 	struct gpunet_verbs_recv_wr wr[BATCH];
@@ -131,44 +143,56 @@ static int post_receives(struct pv *p, unsigned n)
 	int got;
 
 	for (i = 0; i < BATCH; i++)
-		wr[i] = (struct gpunet_verbs_recv_wr){ IS_RECV, &sge, 1, 0 };
-	if (n > p->o.count - p->receives)
-		n = p->o.count - p->receives;
+		wr[i] = (struct gpunet_verbs_recv_wr){ IS_RECV | (uint64_t)q << QP_SHIFT, &sge, 1,
+						       0 };
+	if (n > p->o.count - p->receives[q])
+		n = p->o.count - p->receives[q];
 	for (; n; n -= some) {
 		some = n < BATCH ? n : BATCH;
-		got = gpunet_verbs_post_recv(p->qp, wr, (int)some);
+		got = gpunet_verbs_post_recv(p->qp[q], wr, (int)some);
 		if (got != (int)some)
 			return tool_fail("cannot post receives: %s",
 					 got < 0 ? strerror(-got) : "the queue is full");
-		p->receives += some;
+		p->receives[q] += some;
 	}
 	return TOOL_DONE;
 }
 
-int pv_receives(struct pv *p)
+/* Whether messages come that take a receive. */
+static bool hears(const struct pv *p)
 {
-	bool receives =
-		p->o.kind == PERFTEST_SEND_LAT || (p->o.kind == PERFTEST_SEND_BW && !p->client);
-
-	return receives ? post_receives(p, p->recv_depth) : TOOL_DONE;
+	return p->o.kind == PERFTEST_SEND_LAT ||
+	       (p->o.kind == PERFTEST_SEND_BW && (!p->client || p->o.both));
 }
 
-static void fill_wr(const struct pv *p, struct gpunet_verbs_send_wr *wr,
-		    const struct gpunet_verbs_sge *sge, uint64_t id, bool signaled)
+int pv_receives(struct pv *p)
 {
-	*wr = (struct gpunet_verbs_send_wr){ .wr_id = id,
+	int rc = TOOL_DONE;
+	unsigned q;
+
+	for (q = 0; q < p->o.qps && hears(p) && rc == TOOL_DONE; q++) {
+		p->receives[q] = 0;
+		rc = post_receives(p, q, p->recv_depth);
+	}
+	return rc;
+}
+
+static void fill_wr(const struct pv *p, unsigned q, struct gpunet_verbs_send_wr *wr,
+		    const struct gpunet_verbs_sge *sge, uint64_t posted, bool signaled)
+{
+	*wr = (struct gpunet_verbs_send_wr){ .wr_id = (uint64_t)q << QP_SHIFT | posted,
 					     .opcode = kinds[p->o.kind].opcode,
 					     .flags = signaled ? GPUNET_VERBS_SIGNALED : 0,
 					     .sge = sge,
 					     .nsge = 1,
-					     .remote_addr = p->theirs.addr,
-					     .rkey = p->theirs.rkey,
+					     .remote_addr = p->theirs[q].addr,
+					     .rkey = p->theirs[q].rkey,
 					     .swap_add = 1 };
 }
 
 /* ---- bandwidth ------------------------------------------------------------------------------------------------------------- */
 
-/* The best rate over at least a queue's depth of messages. */
+/* The best rate over at least as many messages as all queues hold. */
 struct peak {
 	uint64_t at, done;
 	double best; /* messages a nanosecond */
@@ -179,7 +203,7 @@ static void peak_look(const struct pv *p, struct peak *k, uint64_t done)
 	uint64_t now;
 	double rate;
 
-	if (done - k->done < p->depth)
+	if (done - k->done < (uint64_t)p->depth * p->o.qps)
 		return;
 	now = now_ns();
 	rate = now > k->at ? (double)(done - k->done) / (double)(now - k->at) : 0;
@@ -190,91 +214,110 @@ static void peak_look(const struct pv *p, struct peak *k, uint64_t done)
 
 static void set_result(struct pv *p, const struct peak *k, uint64_t ns)
 {
-	double rate = (double)p->o.count / (double)(ns ? ns : 1); /* a nanosecond */
+	double rate = (double)total(p) / (double)(ns ? ns : 1); /* a nanosecond */
 	double best = k->best > rate ? k->best : rate, mib = (double)p->o.size / 1048576 * 1e9;
 
-	p->result = (struct perftest_report){ p->o.size, p->o.count, best * mib, rate * mib,
-					      rate * 1e3 };
+	p->result =
+		(struct perftest_report){ p->o.size, total(p), best * mib, rate * mib, rate * 1e3 };
 }
 
-/* Posts what there is room for; how many are posted now, or a negative exit code. */
-static int post_more(struct pv *p, const struct gpunet_verbs_sge *sge, unsigned posted,
-		     unsigned done, unsigned every)
+/* A bandwidth's run. */
+struct flow {
+	unsigned posted[PERF_VERBS_QPS], acked[PERF_VERBS_QPS];
+	uint64_t done, heard; /* of all: ours that are acknowledged, the peer's that have come */
+	uint64_t begin;
+	unsigned every; /* so many are acknowledged together */
+	struct peak peak;
+};
+
+/* Posts what there is room for on a queue pair; how many are posted now, or a negative exit code. */
+static int post_more(struct pv *p, unsigned q, struct flow *f)
 {
-	unsigned room = p->depth - (posted - done), left = p->o.count - posted, n, i;
+	unsigned posted = f->posted[q], room = p->depth - (posted - f->acked[q]), n, i;
+	struct gpunet_verbs_sge sge = local(p, 0);
 	struct gpunet_verbs_send_wr wr[BATCH];
 	int got;
 
-	n = room < left ? room : left;
+	n = room < p->o.count - posted ? room : p->o.count - posted;
 	n = n < p->o.list ? n : p->o.list;
 	for (i = 0; i < n; i++) {
 		unsigned next = posted + i + 1;
 
-		fill_wr(p, &wr[i], sge, next, next % every == 0 || next == p->o.count);
+		fill_wr(p, q, &wr[i], &sge, next, next % f->every == 0 || next == p->o.count);
 	}
-	got = n ? gpunet_verbs_post_send(p->qp, wr, (int)n) : 0;
+	got = n ? gpunet_verbs_post_send(p->qp[q], wr, (int)n) : 0;
 	if (got < 0 && got != -EAGAIN)
 		return -tool_fail("cannot post: %s", strerror(-got));
+	f->posted[q] += got > 0 ? (unsigned)got : 0;
 	return got > 0 ? got : 0;
 }
 
-static int send_all(struct pv *p)
+/* On all queue pairs, as long as there is room: only then is a completion worth a look. */
+static int post_all(struct pv *p, struct flow *f)
 {
-	unsigned every = p->depth >= 400 ? 100 : p->depth >= 4 ? p->depth / 4 : 1;
-	struct gpunet_verbs_sge sge = local(p, 0);
-	struct gpunet_verbs_wc wc[BATCH];
-	unsigned posted = 0, done = 0;
-	struct course course = { 0 };
-	struct peak peak = { 0 };
-	uint64_t begin = now_ns();
-	int n, rc;
+	unsigned q;
+	int n = 0;
 
-	peak.at = begin;
-	while (done < p->o.count) {
-		/* As long as there is room: only then is a completion worth a look. */
-		while ((n = post_more(p, &sge, posted, done, every)) > 0)
-			posted += (unsigned)n;
-		if (n < 0)
-			return -n;
-		n = take(p, wc, BATCH);
-		if (n < 0)
-			return -n;
-		if (n)
-			done = (unsigned)wc[n - 1].wr_id;
-		peak_look(p, &peak, done);
-		rc = look(p, &course, done);
-		if (rc != TOOL_DONE)
-			return rc;
+	for (q = 0; q < p->o.qps && n >= 0; q++) {
+		while ((n = post_more(p, q, f)) > 0)
+			;
 	}
-	set_result(p, &peak, now_ns() - begin);
-	return TOOL_DONE;
+	return n < 0 ? -n : TOOL_DONE;
 }
 
-static int receive_all(struct pv *p)
+static int settle(struct pv *p, struct flow *f)
 {
+	unsigned came[PERF_VERBS_QPS] = { 0 }, q;
 	struct gpunet_verbs_wc wc[BATCH];
-	struct course course = { 0 };
-	struct peak peak = { 0 };
-	unsigned done = 0;
-	uint64_t begin = 0;
-	int n, rc;
+	int n = take(p, wc, BATCH), i, rc = TOOL_DONE;
 
-	while (done < p->o.count) {
-		n = take(p, wc, BATCH);
-		if (n < 0)
-			return -n;
-		if (n && !begin)
-			begin = peak.at = now_ns();
-		done += (unsigned)n;
-		rc = post_receives(p, (unsigned)n);
-		peak_look(p, &peak, done);
-		if (rc == TOOL_DONE)
-			rc = look(p, &course, done);
-		if (rc != TOOL_DONE)
-			return rc;
+	if (n < 0)
+		return -n;
+	if (n && !f->begin)
+		f->begin = f->peak.at = now_ns();
+	for (i = 0; i < n; i++) {
+		unsigned upto = (unsigned)(wc[i].wr_id & ((UINT64_C(1) << QP_SHIFT) - 1));
+
+		q = (unsigned)(wc[i].wr_id >> QP_SHIFT) & 0xffff;
+		if (wc[i].wr_id & IS_RECV) {
+			f->heard++;
+			came[q]++;
+		} else {
+			f->done += upto - f->acked[q];
+			f->acked[q] = upto;
+		}
 	}
-	set_result(p, &peak, now_ns() - begin);
-	return TOOL_DONE;
+	for (q = 0; q < p->o.qps && f->heard && rc == TOOL_DONE; q++)
+		rc = post_receives(p, q, came[q]);
+	return rc;
+}
+
+/* What this side has to do in a bandwidth's run: to send, to hear, or both. */
+static int stream(struct pv *p)
+{
+	bool sends = p->client || p->o.both;
+	uint64_t send = sends ? total(p) : 0, hear = hears(p) ? total(p) : 0;
+	struct flow f = {
+		.every = p->depth >= 400 ? 100
+			 : p->depth >= 4 ? p->depth / 4
+					 : 1,
+		.begin = sends ? now_ns() : 0,
+	};
+	struct course course = { 0 };
+	int rc = TOOL_DONE;
+
+	f.peak.at = f.begin;
+	while (rc == TOOL_DONE && (f.done < send || f.heard < hear)) {
+		if (sends)
+			rc = post_all(p, &f);
+		if (rc == TOOL_DONE)
+			rc = settle(p, &f);
+		peak_look(p, &f.peak, sends ? f.done : f.heard);
+		if (rc == TOOL_DONE)
+			rc = look(p, &course, f.done + f.heard);
+	}
+	set_result(p, &f.peak, now_ns() - f.begin);
+	return rc;
 }
 
 /* ---- latency --------------------------------------------------------------------------------------------------------------- */
@@ -297,7 +340,7 @@ static int rally_take(struct pv *p, struct rally *r)
 		return -n;
 	r->acked += (unsigned)n - recvs;
 	r->heard += recvs;
-	return post_receives(p, recvs);
+	return post_receives(p, 0, recvs);
 }
 
 static int rally_send(struct pv *p, struct rally *r)
@@ -308,12 +351,12 @@ static int rally_send(struct pv *p, struct rally *r)
 
 	p->ns[r->sent] = now_ns();
 	p->mem[p->o.size - 1] = (uint8_t)++r->sent;
-	fill_wr(p, &wr, &sge, r->sent, true);
+	fill_wr(p, 0, &wr, &sge, r->sent, true);
 	if (p->o.size <= p->max_inline && wr.opcode != GPUNET_VERBS_READ)
 		wr.flags |= GPUNET_VERBS_INLINE;
 	/* Acknowledgements may lag behind answers. */
 	do {
-		rc = gpunet_verbs_post_send(p->qp, &wr, 1);
+		rc = gpunet_verbs_post_send(p->qp[0], &wr, 1);
 		if (rc == -EAGAIN && rally_take(p, r) != TOOL_DONE)
 			return TOOL_FAILED;
 	} while (rc == -EAGAIN && !stop_asked());
@@ -389,7 +432,7 @@ int pv_run(struct pv *p)
 	if (pv_is_latency(p->o.kind))
 		rc = p->o.kind == PERFTEST_READ_LAT ? read_one_by_one(p) : ping_pong(p);
 	else
-		rc = p->client ? send_all(p) : receive_all(p);
+		rc = stream(p);
 	if (isatty(STDERR_FILENO))
 		fputs("\r\033[K", stderr);
 	return rc;
@@ -401,8 +444,11 @@ void pv_header(const struct pv *p)
 {
 	if (p->o.json || (pv_is_latency(p->o.kind) && !pv_is_active(p)))
 		return;
-	printf(" %s by %s, %s, path MTU %u, send queue %u\n", pv_name(p->o.kind), p->info.provider,
+	printf(" %s by %s, %s, path MTU %u, send queue %u", pv_name(p->o.kind), p->info.provider,
 	       p->info.name, p->mtu, p->depth);
+	if (p->o.qps > 1)
+		printf(", %u queue pairs", p->o.qps);
+	puts(p->o.both ? ", both directions" : "");
 	if (pv_is_latency(p->o.kind))
 		puts(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    "
 		     "t_avg[usec]    t_stdev[usec]   99% percentile[usec]   "
@@ -420,8 +466,10 @@ static void json_begin(const struct pv *p)
 	json_member(false, "provider", p->info.provider);
 	json_member(false, "device", p->info.name);
 	json_member(false, "role", p->client ? "client" : "server");
-	printf(",\"size\":%u,\"iterations\":%u,\"mtu\":%u,\"tx_depth\":%u", p->o.size, p->o.count,
-	       p->mtu, p->depth);
+	printf(",\"size\":%u,\"iterations\":%llu,\"mtu\":%u,\"tx_depth\":%u,\"qps\":%u,"
+	       "\"bidirectional\":%s",
+	       p->o.size, (unsigned long long)total(p), p->mtu, p->depth, p->o.qps,
+	       p->o.both ? "true" : "false");
 }
 
 static int compare(const void *a, const void *b)
@@ -465,8 +513,13 @@ static int report_latency(const struct pv *p)
 
 static void report_bandwidth(const struct pv *p)
 {
-	const struct perftest_report *r = &p->result;
+	struct perftest_report sum = p->result, *r = &sum;
 
+	if (p->o.both) {
+		sum.peak += p->peer.peak;
+		sum.average += p->peer.average;
+		sum.rate += p->peer.rate;
+	}
 	if (p->o.json) {
 		json_begin(p);
 		printf(",\"bw_peak_mib_s\":%.2f,\"bw_avg_mib_s\":%.2f,\"msg_rate_mpps\":%.6f}\n",

@@ -6,8 +6,9 @@
  *	version		16 bytes of text with a zero. From 6.28 on there is more, which is not sent to older ones
  *	page size	4, and cache line, 4: the larger of the two sides' counts
  *	MTU		2, the digit of its code
- *	record		108, several times: the first tells where the queue pair is, the others are barriers
- *	(the run)
+ *	record		108, several times: of each queue pair, then again, and some barriers
+ *	(the run)	SEND and both directions: a barrier before each size; more than one size: one after it, too. Both
+ *			directions: a report each after each size, and not those below
  *	record		bandwidths, but SEND: the client is done
  *	report		5 times 8 bytes: bandwidths, but SEND
  *	record		all but ib_write_lat: the end. Versions up to 6.06 write "done" behind it, which nobody reads
@@ -39,7 +40,8 @@ enum perftest_kind {
 
 /* How many records a kind exchanges, and where. */
 struct perftest_script {
-	unsigned before; /* the run; the first one has the queue pair's numbers */
+	unsigned
+		ready; /* behind those of each queue pair, which are told twice; SEND: one between, too */
 	unsigned after;
 	int report;
 	unsigned end;

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The software RNIC on a UDP socket of this end of the bridge, against rdma_rxe in machine 1."""
 
-from vmlib import Packets, await_listener, case, check, echo, figure, netem, program
+import re
+
+from vmlib import Packets, await_listener, case, check, echo, figure, ip, netem, program
 
 HERE = "10.0.2.254"
 
@@ -131,11 +133,25 @@ def rnic_rsockets(env):
     check(mine.data == data, f"{len(mine.data)} bytes came back, {len(data)} were sent")
 
 
-def perftest(env, test, serve_here, rounds, ours, where=None):
+@case(60)
+def rnic_small_mtu(env):
+    """This end could do 4096 bytes a packet, rxe's interface 1024. It would accept 4096, and its packets would be lost."""
+    data = bytes(range(256)) * 2000
+    _, url = echo(env, env.m1, "rdma://10.0.2.1:7471")
+    ip("link", "set", "br0", "mtu", "9000")
+    try:
+        mine = env.here(env.gpunet, "cat", url, "--device", "cpu", data=data, env=RNIC)
+        mine.expect(0, 40)
+    finally:
+        ip("link", "set", "br0", "mtu", str(env.opt.mtu))
+    check(mine.data == data, f"{len(mine.data)} bytes came back, {len(data)} were sent")
+
+
+def perftest(env, test, serve_here, rounds, ours, where=None, extra=""):
     """Stock ib_* in machine 1 and gpunet perf on this end, or in machine `where`; returns the columns of the client's row."""
-    stock = f"ib_{test} -x 1 -F -n {rounds}"
+    stock = f"ib_{test} -x 1 -F -n {rounds} {extra}"
     start = (lambda *argv: where.start(" ".join(argv))) if where else env.here
-    ours = [ours, "perf", test, "-n", str(rounds), "--provider", "ibverbs" if where else "rnic"]
+    ours = [ours, "perf", test, "-n", str(rounds), "--provider", "ibverbs" if where else "rnic", *extra.split()]
     with Packets(env, rounds // 2, machines=[env.m1]):
         if serve_here:
             server = start(*ours)
@@ -147,9 +163,10 @@ def perftest(env, test, serve_here, rounds, ours, where=None):
             client = start(*ours, "10.0.2.1")
         text = client.expect(0, 60)
         server.expect(0, 20)
-    row = figure(text, rf"^ *(\d+ +{rounds} +[-a-z0-9. \t]+)$").split()
-    check(float(row[2]) > 0, f"no figures: {text}")
-    return row
+    rows = [line.split() for line in text.splitlines() if re.match(r" *\d+ +\d+ +[0-9.]+ ", line)]
+    check(rows and all(float(row[2]) > 0 for row in rows), f"no figures: {text}")
+    check(len(rows) == (23 if "-a" in extra.split() else 1), f"rows: {text}")
+    return rows[-1]
 
 
 BANDWIDTHS = ("write_bw", 100), ("read_bw", 60), ("send_bw", 60), ("atomic_bw", 200)
@@ -172,6 +189,19 @@ def rnic_perftest_client(env):
 def rnic_perftest_server(env):
     """The stock programs measure gpunet perf, which counts what atomics have added."""
     against_perftest(env, True, BANDWIDTHS + LATENCIES)
+
+
+@case(120)
+def rnic_perftest_modes(env):
+    """Several queue pairs, both directions, all sizes, as client of the stock programs and as their server."""
+    for serve_here, test, rounds, extra in ((False, "write_bw", 60, "-q 3"), (True, "send_bw", 60, "-q 3 -b"),
+                                            (True, "write_bw", 60, "-b"), (False, "read_bw", 60, "-q 2 -b"),
+                                            (False, "send_bw", 60, "-b"), (True, "atomic_bw", 60, "-q 2 -b"),
+                                            (True, "send_bw", 5, "-a")):
+        row = perftest(env, test, serve_here, rounds, env.gpunet, extra=extra)
+        queues = int(re.search(r"-q (\d+)", extra + " -q 1")[1])
+        check(int(row[1]) == rounds * queues, f"{test} {extra}: {row}")
+        env.note(f"{test} {extra} {row[3]}")
 
 
 @case(150)

@@ -52,6 +52,7 @@ int main(void)
 	int cpu;
 
 	test_begin(60);
+	test_need_device();
 	CHECK_EQ(GPUNET_PREPARE(one_kernel), 0);
 	CPU_ZERO(&all);
 	CHECK_EQ(sched_getaffinity(0, sizeof(all), &all), 0);

@@ -161,6 +161,7 @@ static void run(enum test_kind kind)
 int main(void)
 {
 	test_begin(60);
+	test_need_device();
 	CHECK_EQ(GPUNET_PREPARE(scopes_kernel), 0);
 	run(TEST_TCP);
 	run(TEST_UNIX);

@@ -172,6 +172,7 @@ static void run_close(enum test_kind kind, unsigned threads)
 int main(void)
 {
 	test_begin(60);
+	test_need_device();
 	CHECK_EQ(GPUNET_PREPARE(connect_kernel), 0);
 	CHECK_EQ(GPUNET_PREPARE(close_kernel), 0);
 	run_connect(TEST_TCP, 32);

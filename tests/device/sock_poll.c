@@ -371,6 +371,7 @@ static void run_ended(int scope, unsigned threads)
 int main(void)
 {
 	test_begin(60);
+	test_need_device();
 	CHECK_EQ(GPUNET_PREPARE(events_kernel), 0);
 	CHECK_EQ(GPUNET_PREPARE(many_kernel), 0);
 	CHECK_EQ(GPUNET_PREPARE(ended_kernel), 0);

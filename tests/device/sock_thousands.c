@@ -138,6 +138,7 @@ int main(void)
 	uint64_t a_socket;
 
 	test_begin(100);
+	test_need_device();
 	CHECK_EQ(GPUNET_PREPARE(thousands_kernel), 0);
 	CHECK_EQ(getrlimit(RLIMIT_NOFILE, &l), 0);
 	if (l.rlim_max < needed)

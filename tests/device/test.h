@@ -140,6 +140,18 @@ static inline void test_begin(unsigned seconds)
 
 static inline const char *test_rdma(void);
 
+/* For tests that load kernels before they open a network, which would skip by itself: is there a GPU for them? */
+static inline void test_need_device(void)
+{
+#ifdef __CUDACC__
+	int gpus = 0;
+	cudaError_t rc = cudaGetDeviceCount(&gpus);
+
+	if (rc != cudaSuccess || !gpus)
+		test_skip(rc == cudaSuccess ? "no GPU" : cudaGetErrorString(rc));
+#endif
+}
+
 /* Rounds: `full` in a plain build, less in a slow one and over RDMA, `whole` with GPUNET_TEST_LONG=1. */
 static inline unsigned test_rounds(unsigned full, unsigned whole)
 {

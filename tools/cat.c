@@ -4,7 +4,8 @@
  *
  * A kernel cannot read standard input, but it can read a socket. So the tool listens on a UNIX socket of its own, the
  * kernel connects there as well as to the peer and moves bytes between the two, and the tool moves them between its
- * end of the UNIX socket and standard input and output. All waiting is the library's and poll's.
+ * end of the UNIX socket and standard input and output. All waiting is the library's and poll's. For datagrams the UNIX socket is one
+ * of datagrams, so that their boundaries stay.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -18,11 +19,14 @@
 #include "pump.h"
 #include "tool.h"
 
-#define DRAIN_MS 10000 /* for bytes that the peer has not taken yet */
+#define DRAIN_MS 10000        /* for bytes that the peer has not taken yet */
+#define DGRAM_SIZE 1400       /* fits the frames of most networks */
+#define DGRAM_SIZE_MOST 65507 /* of UDP over IPv4 */
 
 struct cat {
 	const char *device;
-	unsigned threads; /* 0: as fits the device */
+	unsigned threads;    /* 0: as fits the device */
+	unsigned size, wait; /* datagrams: bytes, seconds */
 	struct url url;
 	struct tool_addr addr[TOOL_ADDRS];
 	int addrs;
@@ -36,14 +40,20 @@ struct cat {
 
 static void help(void)
 {
-	puts("usage: gpunet cat URL [--device auto|cpu|cuda[:N]] [--threads N]\n"
+	puts("usage: gpunet cat URL [--device auto|cpu|cuda[:N]] [--threads N] [--size N] [--wait S]\n"
 	     "\n"
 	     "A kernel that connects to URL and sends standard input there; what comes back goes to\n"
 	     "standard output. The end of input is passed on to the peer; ends at the peer's end.\n"
 	     "\n"
-	     "  URL          tcp://host:port, unix:///path, unix:@name\n"
+	     "With datagrams each read of standard input is one, and each that comes is written out. They\n"
+	     "have no end: ends when the input has ended and none has come for a while.\n"
+	     "\n"
+	     "  URL          tcp://host:port, rdma://host:port, unix:///path, unix:@name; datagrams:\n"
+	     "               udp://host:port, unix-dgram:///path, unix-dgram:@name\n"
 	     "  --device D   where the kernel runs; auto: a GPU if there is one [GPUNET_DEVICE, auto]\n"
 	     "  --threads N  threads a block, 1 to 1024 [GPU 256, CPU device 32]\n"
+	     "  --size N     datagrams: bytes of the longest one sent, 1 to 65507 [1400]\n"
+	     "  --wait S     datagrams: seconds without one before it ends, 0 to 3600 [1]\n"
 	     "\n"
 	     "Exit code: 0 the peer has ended its stream, 1 failed, 2 usage.");
 }
@@ -56,6 +66,10 @@ static bool take_option(struct cat *c, int option)
 		return tool_device_valid(optarg);
 	case 't':
 		return tool_number("--threads", optarg, 1, 1024, &c->threads);
+	case 's':
+		return tool_number("--size", optarg, 1, DGRAM_SIZE_MOST, &c->size);
+	case 'w':
+		return tool_number("--wait", optarg, 0, 3600, &c->wait);
 	default:
 		tool_try_help();
 		return false;
@@ -68,6 +82,8 @@ static int parse(struct cat *c, int argc, char **argv, bool *helped)
 	static const struct option options[] = {
 		{ "device", required_argument, NULL, 'd' },
 		{ "threads", required_argument, NULL, 't' },
+		{ "size", required_argument, NULL, 's' },
+		{ "wait", required_argument, NULL, 'w' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
@@ -87,8 +103,6 @@ static int parse(struct cat *c, int argc, char **argv, bool *helped)
 		return tool_usage("one URL is needed");
 	if (url_parse(&c->url, argv[optind], why) != 0)
 		return tool_usage("%s: %s", argv[optind], why);
-	if (c->url.dgram)
-		return tool_usage("%s: datagrams are for gpunet perf", argv[optind]);
 	if (c->url.family != AF_UNIX && c->url.port == 0)
 		return tool_usage("%s: nobody can be reached at port 0", argv[optind]);
 	c->addrs = url_resolve(&c->url, c->addr, TOOL_ADDRS, why);
@@ -99,16 +113,17 @@ static int parse(struct cat *c, int argc, char **argv, bool *helped)
 
 /* ---- the tool's own socket --------------------------------------------------------------------- */
 
-/* Listens under an abstract name that the system chooses. */
+/* Listens, or with datagrams just is there, under an abstract name that the system chooses. */
 static int local_listen(struct cat *c, struct tool_addr *addr)
 {
 	struct sockaddr_un any = { .sun_family = AF_UNIX };
 	socklen_t len = sizeof(addr->addr);
+	int type = c->url.dgram ? SOCK_DGRAM : SOCK_STREAM;
 
-	c->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	c->listener = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (c->listener < 0 ||
 	    bind(c->listener, (struct sockaddr *)&any, sizeof(any.sun_family)) != 0 ||
-	    listen(c->listener, 8) != 0 ||
+	    (!c->url.dgram && listen(c->listener, 8) != 0) ||
 	    getsockname(c->listener, (struct sockaddr *)&addr->addr, &len) != 0)
 		return -errno;
 	addr->len = len;
@@ -136,6 +151,23 @@ static int local_accept(struct cat *c)
 	}
 }
 
+/* The kernel's socket becomes the peer of the tool's: from then on nobody else can send to it, and what somebody did is dropped. */
+static int local_join(struct cat *c)
+{
+	const struct tool_addr *kernel = &c->setup->bound;
+	char byte;
+
+	if (connect(c->listener, (const struct sockaddr *)&kernel->addr, kernel->len) != 0)
+		return -errno;
+	while (recv(c->listener, &byte, 1, 0) >= 0)
+		continue;
+	if (errno != EAGAIN)
+		return -errno;
+	c->sock = c->listener;
+	c->listener = -1;
+	return 0;
+}
+
 /* ---- the kernels ------------------------------------------------------------------------------- */
 
 /* A kernel of one block connects to the peer and to the tool, and ends. */
@@ -149,6 +181,8 @@ static int connect_both(struct cat *c)
 				 strerror(-rc));
 	memcpy(s->addr, c->addr, sizeof(s->addr));
 	s->addrs = c->addrs;
+	s->dgram = c->url.dgram;
+	s->bound.len = sizeof(s->bound.addr);
 	rc = c->net.kernels->connect(c->net.g, s);
 	if (rc == 0)
 		rc = tool_net_wait(&c->net);
@@ -158,10 +192,16 @@ static int connect_both(struct cat *c)
 		return tool_fail("the kernel that connects has failed: %s", tool_reason(rc));
 	if (s->error)
 		return tool_fail_step((enum tool_step)s->step, -s->error, &s->addr[s->which]);
-	rc = local_accept(c);
+	rc = c->url.dgram ? local_join(c) : local_accept(c);
 	if (rc < 0)
 		return tool_fail("cannot accept the kernel's connection: %s", strerror(-rc));
 	return TOOL_DONE;
+}
+
+/* Bytes of a block's buffer. */
+static uint64_t room(const struct cat *c)
+{
+	return c->url.dgram ? TOOL_DGRAM : TOOL_BUFFER;
 }
 
 static bool kernel_over(void *arg)
@@ -185,10 +225,31 @@ static int check_shovel(const struct cat *c)
 	return TOOL_DONE;
 }
 
+static void move(struct cat *c, struct pump_end *end)
+{
+	struct pump_dgrams p = { .in = STDIN_FILENO,
+				 .out = STDOUT_FILENO,
+				 .sock = c->sock,
+				 .stop = stop_fd(),
+				 .most = c->size,
+				 .quiet_ms = c->wait * 1000 };
+
+	if (c->url.dgram)
+		pump_dgrams(&p, kernel_over, c, end);
+	else
+		pump(STDIN_FILENO, STDOUT_FILENO, c->sock, stop_fd(), kernel_over, c, end);
+}
+
 static int shovel(struct cat *c)
 {
-	struct tool_shovel args = { gpunet_device(c->net.g), c->buffers,  c->state, c->result,
-				    c->setup->local_fd,      c->setup->fd };
+	struct tool_shovel args = { .net = gpunet_device(c->net.g),
+				    .buffers = c->buffers,
+				    .state = c->state,
+				    .result = c->result,
+				    .local = c->setup->local_fd,
+				    .peer = c->setup->fd,
+				    .dgram = c->url.dgram,
+				    .room = room(c) };
 	struct pump_end end;
 	int rc;
 
@@ -196,7 +257,7 @@ static int shovel(struct cat *c)
 	if (rc < 0)
 		return tool_fail("cannot start a kernel of 2 blocks, %u threads each: %s",
 				 c->threads, tool_reason(rc));
-	pump(STDIN_FILENO, STDOUT_FILENO, c->sock, stop_fd(), kernel_over, c, &end);
+	move(c, &end);
 	if (end.write_error)
 		return tool_fail("cannot write standard output: %s", strerror(end.write_error));
 	rc = tool_net_wait(&c->net);
@@ -219,7 +280,7 @@ static int run(struct cat *c)
 	c->setup = k->shared_alloc(sizeof(*c->setup));
 	c->result = k->shared_alloc(sizeof(*c->result));
 	c->state = k->device_alloc(sizeof(*c->state));
-	c->buffers = k->device_alloc(2 * TOOL_BUFFER);
+	c->buffers = k->device_alloc(2 * room(c));
 	if (!c->setup || !c->result || !c->state || !c->buffers)
 		return tool_fail("memory is short");
 	rc = connect_both(c);
@@ -256,6 +317,8 @@ int cmd_cat(int argc, char **argv)
 	if (!c)
 		return tool_fail("memory is short");
 	c->listener = c->sock = -1;
+	c->size = DGRAM_SIZE;
+	c->wait = 1;
 	rc = parse(c, argc, argv, &helped);
 	if (rc == TOOL_DONE && !helped) {
 		if ((rc = stop_hold()) != 0)

@@ -24,7 +24,9 @@ struct echo {
 	struct tool_setup *setup; /* these four are the kernels', too */
 	uint64_t *error;
 	struct tool_echo_state *state;
-	struct gnet_pollfd *fds;
+	struct gnet_pollfd *fds; /* streams */
+	uint8_t *buffers;        /* datagrams, as the following */
+	struct tool_addr *peers;
 	struct unix_path file;
 };
 
@@ -32,11 +34,13 @@ static void help(void)
 {
 	puts("usage: gpunet echo URL [--device auto|cpu|cuda[:N]] [--blocks N] [--threads N]\n"
 	     "\n"
-	     "A kernel that listens on URL and sends back what each connection sends. A block serves\n"
-	     "many connections at once. Ends with SIGINT or SIGTERM. Prints \"listening on URL\" when\n"
-	     "it is ready.\n"
+	     "A kernel that listens on URL and sends back what each connection sends, or each datagram to\n"
+	     "its sender. A block serves many connections at once. Ends with SIGINT or SIGTERM. Prints\n"
+	     "\"listening on URL\" when it is ready.\n"
 	     "\n"
-	     "  URL          tcp://host:port (port 0: any that is free), unix:///path, unix:@name\n"
+	     "  URL          tcp://host:port (port 0: any that is free), rdma://host:port, unix:///path,\n"
+	     "               unix:@name; datagrams: udp://host:port, unix-dgram:///path,\n"
+	     "               unix-dgram:@name\n"
 	     "  --device D   where the kernel runs; auto: a GPU if there is one [GPUNET_DEVICE, auto]\n"
 	     "  --blocks N   blocks of the kernel, 1 to 4096 [GPU 64, CPU device 16]\n"
 	     "  --threads N  threads a block, 1 to 1024 [GPU 256, CPU device 32]\n"
@@ -86,8 +90,6 @@ static int parse(struct echo *e, int argc, char **argv, bool *helped)
 		return tool_usage("one URL is needed");
 	if (url_parse(&e->url, argv[optind], why) != 0)
 		return tool_usage("%s: %s", argv[optind], why);
-	if (e->url.dgram)
-		return tool_usage("%s: datagrams are for gpunet perf", argv[optind]);
 	e->addrs = url_resolve(&e->url, e->addr, TOOL_ADDRS, why);
 	if (e->addrs < 0)
 		return tool_fail("%s: %s", argv[optind], why);
@@ -121,6 +123,7 @@ static int make_listener(struct echo *e)
 
 	memcpy(s->addr, e->addr, sizeof(s->addr));
 	s->addrs = e->addrs;
+	s->dgram = e->url.dgram;
 	s->backlog = BACKLOG;
 	s->bound.len = sizeof(s->bound.addr);
 	rc = e->net.kernels->listen(e->net.g, s);
@@ -148,8 +151,14 @@ static int announce(struct echo *e)
 /* The kernel that serves runs until a signal aborts the network. */
 static int serve(struct echo *e)
 {
-	struct tool_echo args = { gpunet_device(e->net.g), e->fds, e->state, e->error,
-				  e->setup->fd };
+	struct tool_echo args = { .net = gpunet_device(e->net.g),
+				  .fds = e->fds,
+				  .state = e->state,
+				  .error = e->error,
+				  .listener = e->setup->fd,
+				  .dgram = e->url.dgram,
+				  .buffers = e->buffers,
+				  .peers = e->peers };
 	int rc;
 
 	rc = e->net.kernels->echo(e->net.g, e->blocks, e->threads, &args);
@@ -169,6 +178,26 @@ static int serve(struct echo *e)
 	return TOOL_DONE;
 }
 
+static int get_memory(struct echo *e)
+{
+	const struct tool_kernels *k = e->net.kernels;
+	bool dgram = e->url.dgram, ok;
+
+	e->setup = k->shared_alloc(sizeof(*e->setup));
+	e->error = k->shared_alloc(sizeof(*e->error));
+	e->state = k->device_alloc(sizeof(*e->state));
+	if (dgram) {
+		e->buffers = k->device_alloc(e->blocks * TOOL_DGRAM);
+		e->peers = k->device_alloc(e->blocks * sizeof(*e->peers));
+	} else {
+		e->fds = k->device_alloc((size_t)e->blocks * TOOL_CONNS * sizeof(*e->fds));
+	}
+	ok = e->setup && e->error && e->state && (dgram ? e->buffers && e->peers : e->fds != NULL);
+	return ok ? TOOL_DONE
+		  : tool_fail("no memory for %u blocks, %d KiB each; use fewer with --blocks",
+			      e->blocks, dgram ? 256 : 32);
+}
+
 static int run(struct echo *e)
 {
 	const struct tool_kernels *k = e->net.kernels;
@@ -179,14 +208,9 @@ static int run(struct echo *e)
 		e->blocks = gpu ? 64 : 16;
 	if (!e->threads)
 		e->threads = gpu ? 256 : 32;
-	e->setup = k->shared_alloc(sizeof(*e->setup));
-	e->error = k->shared_alloc(sizeof(*e->error));
-	e->state = k->device_alloc(sizeof(*e->state));
-	e->fds = k->device_alloc((size_t)e->blocks * TOOL_CONNS * sizeof(*e->fds));
-	if (!e->setup || !e->error || !e->state || !e->fds)
-		return tool_fail("no memory for %u blocks, 32 KiB each; use fewer with --blocks",
-				 e->blocks);
-	rc = make_listener(e);
+	rc = get_memory(e);
+	if (rc == TOOL_DONE)
+		rc = make_listener(e);
 	if (rc != TOOL_DONE || stop_asked())
 		return rc;
 	unix_path_remember(&e->file, &e->setup->bound);
@@ -212,6 +236,8 @@ static int run_and_close(struct echo *e)
 	k->shared_free(e->error);
 	k->device_free(e->state);
 	k->device_free(e->fds);
+	k->device_free(e->buffers);
+	k->device_free(e->peers);
 	return rc;
 }
 

@@ -59,6 +59,7 @@ GNET_KERNEL(kernel_listen, struct setup_args, a)
 		s->error = fd < 0 ? fd : 0;
 		s->which = which < count ? which : count - 1;
 		s->bound.protocol = s->addr[s->which].protocol;
+		s->bound.dgram = s->addr[s->which].dgram;
 		s->fd = fd;
 	}
 }
@@ -66,21 +67,24 @@ GNET_KERNEL(kernel_listen, struct setup_args, a)
 GNET_KERNEL(kernel_connect, struct setup_args, a)
 {
 	struct tool_setup *s = a.setup;
-	int count = s->addrs, which, step = TOOL_STEP_NONE, fd = -EINVAL, local = -1;
+	int count = s->addrs, which, step = TOOL_STEP_NONE, fd = -EINVAL, local = -1, rc = 0;
+	int type = s->dgram ? GNET_SOCK_DGRAM : GNET_SOCK_STREAM;
 
 	for (which = 0; which < count; which++) {
-		fd = connect_to(a.net, &s->addr[which], GNET_SOCK_STREAM, &step);
+		fd = connect_to(a.net, &s->addr[which], type, &step);
 		if (fd >= 0 || fd == -ECANCELED)
 			break;
 	}
 	if (fd >= 0) {
-		local = connect_to(a.net, &s->local, GNET_SOCK_STREAM, &step);
-		if (local < 0)
+		local = connect_to(a.net, &s->local, type, &step);
+		if (local >= 0 && s->dgram)
+			rc = ggetsockname(a.net, local, &s->bound.addr, &s->bound.len);
+		if (local < 0 || rc < 0)
 			step = TOOL_STEP_LOCAL;
 	}
 	if (threadIdx.x == 0) {
 		s->step = step;
-		s->error = fd < 0 ? fd : local < 0 ? local : 0;
+		s->error = fd < 0 ? fd : local < 0 ? local : rc;
 		s->which = which < count ? which : count - 1;
 		s->fd = fd;
 		s->local_fd = local;
@@ -223,8 +227,13 @@ GNET_DEV int echo_serve(const struct tool_echo *a, struct gnet_pollfd *fds)
 
 GNET_DEV void echo(struct tool_echo a)
 {
-	int rc = echo_serve(&a, a.fds + (uint64_t)blockIdx.x * TOOL_CONNS);
+	int rc;
 
+	if (a.dgram)
+		rc = serve_dgrams(a.net, a.listener, a.buffers + blockIdx.x * TOOL_DGRAM,
+				  TOOL_DGRAM, &a.peers[blockIdx.x]);
+	else
+		rc = echo_serve(&a, a.fds + (uint64_t)blockIdx.x * TOOL_CONNS);
 	if (threadIdx.x == 0 && rc != -ECANCELED)
 		gnet_sys_store_release(a.error, (uint64_t)-rc);
 }
@@ -260,6 +269,87 @@ GNET_DEV int64_t shovel(gnet_t *net, int from, int to, uint8_t *buf, int *step)
 	}
 }
 
+/* The last of the two blocks closes the sockets. */
+GNET_DEV void cat_ends(const struct tool_shovel *a)
+{
+	__shared__ uint64_t before;
+
+	__syncthreads();
+	if (threadIdx.x == 0)
+		before = gnet_dev_add(&a->state->ended, 1);
+	__syncthreads();
+	if (before == 1) {
+		gclose(a->net, a->peer);
+		gclose(a->net, a->local);
+	}
+}
+
+GNET_DEV void cat_failed(const struct tool_shovel *a, int step, int64_t rc)
+{
+	if (threadIdx.x == 0) {
+		a->result->step[blockIdx.x] = (uint64_t)step;
+		a->result->error[blockIdx.x] = (uint64_t)-rc;
+	}
+}
+
+/* Has a block set the sign that both are to end? The same for all threads. */
+GNET_DEV int cat_over(const struct tool_shovel *a)
+{
+	__shared__ uint64_t over;
+
+	__syncthreads();
+	if (threadIdx.x == 0)
+		over = gnet_dev_load_acquire(&a->state->over);
+	__syncthreads();
+	return over != 0;
+}
+
+/*
+ * Moves datagrams until an empty one at `local`, or until the other block has ended: 0, or an error with *step saying where. One that
+ * is longer than the buffer, which is longer than the tool's own socket can carry, is an error and not cut.
+ */
+GNET_DEV int64_t shovel_dgrams(const struct tool_shovel *a, int down, uint8_t *buf, int *step)
+{
+	for (;;) {
+		int64_t n = grecv(a->net, down ? a->peer : a->local, buf, a->room, GNET_MSG_TRUNC);
+
+		*step = TOOL_STEP_RECEIVE;
+		if (n < 0 || cat_over(a))
+			return n < 0 ? n : 0;
+		if (n == 0 && !down)
+			return 0;
+		if (n == 0)
+			continue;
+		if ((uint64_t)n > a->room)
+			return -EMSGSIZE;
+		n = gsend(a->net, down ? a->local : a->peer, buf, (uint64_t)n, 0);
+		*step = TOOL_STEP_SEND;
+		if (n < 0)
+			return n;
+	}
+}
+
+GNET_DEV void cat_dgrams(struct tool_shovel a)
+{
+	int down = blockIdx.x == 1, step = TOOL_STEP_NONE;
+	int64_t rc = shovel_dgrams(&a, down, a.buffers + blockIdx.x * a.room, &step);
+
+	/* What the other one's end brought about is no error of this one. */
+	if (rc < 0 && !cat_over(&a))
+		cat_failed(&a, step, rc);
+	if (threadIdx.x == 0)
+		gnet_dev_store_release(&a.state->over, 1);
+	__syncthreads();
+	/* The other block leaves its wait; the tool hears that there will be no more. */
+	if (down) {
+		gsend(a.net, a.local, a.buffers, 0, 0);
+		gshutdown(a.net, a.local, GNET_SHUT_RD);
+	} else {
+		gshutdown(a.net, a.peer, GNET_SHUT_RD);
+	}
+	cat_ends(&a);
+}
+
 GNET_DEV void cat(struct tool_shovel a)
 {
 	__shared__ uint64_t before;
@@ -277,34 +367,30 @@ GNET_DEV void cat(struct tool_shovel a)
 	if (!down && step == TOOL_STEP_SEND && before && (rc == -EPIPE || rc == -ECONNRESET))
 		rc = 0;
 	if (rc < 0) {
-		if (threadIdx.x == 0) {
-			a.result->step[blockIdx.x] = (uint64_t)step;
-			a.result->error[blockIdx.x] = (uint64_t)-rc;
-		}
+		cat_failed(&a, step, rc);
 		/* The other block must not wait for what cannot come any more. */
 		gshutdown(a.net, a.peer, GNET_SHUT_RDWR);
 		gshutdown(a.net, a.local, GNET_SHUT_RDWR);
 	} else {
 		gshutdown(a.net, to, GNET_SHUT_WR);
 	}
-	__syncthreads();
-	if (threadIdx.x == 0)
-		before = gnet_dev_add(&a.state->ended, 1);
-	__syncthreads();
-	if (before == 1) {
-		gclose(a.net, a.peer);
-		gclose(a.net, a.local);
-	}
+	cat_ends(&a);
 }
 
 GNET_KERNEL_MAX(kernel_shovel, struct tool_shovel, a, ROOMY)
 {
-	cat(a);
+	if (a.dgram)
+		cat_dgrams(a);
+	else
+		cat(a);
 }
 
 GNET_KERNEL(kernel_shovel_wide, struct tool_shovel, a)
 {
-	cat(a);
+	if (a.dgram)
+		cat_dgrams(a);
+	else
+		cat(a);
 }
 
 /* ---- the table: what differs between the devices ---------------------------------------------- */

@@ -15,6 +15,7 @@
 
 #define TOOL_ADDRS 8
 #define TOOL_BUFFER (UINT64_C(64) << 10) /* cat: bytes of device memory a block */
+#define TOOL_DGRAM (UINT64_C(256) << 10) /* the same of echo and cat where datagrams come whole */
 #define TOOL_CONNS 4096u                 /* echo: descriptors a block */
 
 /* What a kernel was doing when it ran into an error. */
@@ -36,14 +37,15 @@ struct tool_setup {
 	struct tool_addr local;            /* connect: connect here as well */
 	int32_t addrs;
 	int32_t backlog; /* listen */
-	int32_t dgram;   /* listen: a socket for datagrams, which is only bound */
+	int32_t dgram;   /* sockets for datagrams, which a listener is only bound with */
 	/* results */
 	int32_t step;  /* enum tool_step of the last error, 0: done */
 	int32_t error; /* its negative errno */
 	int32_t which; /* the address that worked, or that the error is about */
 	int32_t fd;
 	int32_t local_fd;
-	struct tool_addr bound; /* listen: the address it got */
+	struct tool_addr
+		bound; /* the address it got: the listener, or connect's local socket of datagrams */
 };
 
 /* What the blocks of `echo` share, in device memory, zeroed. */
@@ -51,7 +53,7 @@ struct tool_echo_state {
 	uint64_t open; /* connections of all blocks */
 };
 
-/* Kernel `echo`: any number of blocks serve one listener. */
+/* Kernel `echo`: any number of blocks serve one listener, or one socket of datagrams. */
 struct tool_echo {
 	struct gnet *net;
 	struct gnet_pollfd
@@ -59,12 +61,16 @@ struct tool_echo {
 	struct tool_echo_state *state;
 	uint64_t *error; /* seen by the host: errno of the accept that ended a block, 0: none */
 	int32_t listener;
+	int32_t dgram; /* the listener is a socket of datagrams, and of the above only `error` is used */
+	uint8_t *buffers;        /* dgram: device memory, TOOL_DGRAM a block */
+	struct tool_addr *peers; /* dgram: device memory, one a block */
 };
 
 /* What the two blocks of `shovel` know of each other, in device memory, zeroed. */
 struct tool_shovel_state {
 	uint64_t ended; /* blocks that have ended */
 	uint64_t eof;   /* the peer's end of stream was seen */
+	uint64_t over;  /* datagrams: the other block is to end, too */
 };
 
 /* Seen by the host: [0] input to peer, [1] peer to output. */
@@ -73,7 +79,10 @@ struct tool_shovel_result {
 	uint64_t error[2]; /* its errno */
 };
 
-/* Kernel `shovel`: block 0 moves bytes from `local` to `peer`, block 1 the other way. */
+/*
+ * Kernel `shovel`: block 0 moves bytes from `local` to `peer`, block 1 the other way. Of datagrams an empty one at `local` is the end,
+ * in both directions; empty ones of the peer are left out.
+ */
 struct tool_shovel {
 	struct gnet *net;
 	uint8_t *buffers;
@@ -81,6 +90,9 @@ struct tool_shovel {
 	struct tool_shovel_result *result;
 	int32_t local;
 	int32_t peer;
+	int32_t dgram;
+	int32_t pad;
+	uint64_t room; /* of a block's buffer */
 };
 
 struct tool_kernels {

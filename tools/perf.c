@@ -25,7 +25,7 @@ static void help(void)
 	     "\n"
 	     "  TEST         stream_lat, stream_bw, conn_rate, dgram_lat\n"
 	     "  URL          tcp://host:port, rdma://host:port, unix:///path, unix:@name; datagrams:\n"
-	     "               udp://host:port, and unix: with --dgram on the server\n"
+	     "               udp://host:port, unix-dgram:, and unix: with --dgram on the server\n"
 	     "  --device D   auto, cpu, cuda or cuda:N: where the kernel runs; host: plain sockets and\n"
 	     "               threads instead of a kernel [GPUNET_DEVICE, auto]\n"
 	     "  --size N     bytes a message, 1 to 1048576 [latency 64, stream_bw 65536]\n"
@@ -93,10 +93,11 @@ static int parse_url(struct perf_opt *o, const char *text)
 
 	if (url_parse(&o->url, text, why) != 0)
 		return tool_usage("%s: %s", text, why);
-	/* A UNIX address does not tell: for a client the test does, for a server --dgram. */
+	/* unix: does not tell: for a client the test does, for a server --dgram. */
 	o->dgram = o->server ? o->dgram || o->url.dgram : o->test == PERF_DGRAM_LAT;
-	if (o->url.family != AF_UNIX && o->url.dgram != o->dgram)
-		return tool_usage("%s: datagrams have udp://, streams tcp://", text);
+	if ((o->url.family != AF_UNIX || o->url.dgram) && o->url.dgram != o->dgram)
+		return tool_usage(
+			"%s: datagrams have udp:// or unix-dgram:, streams tcp:// or unix:", text);
 	if (o->host && o->url.rdma)
 		return tool_usage("%s: plain sockets have no RDMA; --device host is for others",
 				  text);

@@ -67,30 +67,13 @@ GNET_DEV int serve_streams(const struct perf_server *a, uint8_t *buf)
 	return fd;
 }
 
-GNET_DEV int serve_dgrams(const struct perf_server *a, uint8_t *buf)
-{
-	struct tool_addr *peer = &a->peers[blockIdx.x];
-	int64_t n;
-
-	for (;;) {
-		if (threadIdx.x == 0)
-			peer->len = sizeof(peer->addr);
-		__syncthreads();
-		n = grecvfrom(a->net, a->socket, buf, PERF_BUFFER, 0, &peer->addr, &peer->len);
-		if (n == -ECANCELED || n == -EBADF || n == -EIO)
-			return (int)n;
-		/* Other errors are those of a datagram before, whose client has gone. */
-		if (n >= 0 && peer->len)
-			gsendto(a->net, a->socket, buf, (uint64_t)n, 0, &peer->addr, peer->len);
-	}
-}
-
 #define THREADS_MAX 256
 
 GNET_KERNEL_MAX(kernel_perf_server, struct perf_server, a, THREADS_MAX)
 {
 	uint8_t *buf = a.buffers + blockIdx.x * PERF_BUFFER;
-	int rc = a.dgram ? serve_dgrams(&a, buf) : serve_streams(&a, buf);
+	int rc = a.dgram ? serve_dgrams(a.net, a.socket, buf, PERF_BUFFER, &a.peers[blockIdx.x])
+			 : serve_streams(&a, buf);
 
 	if (threadIdx.x == 0 && rc != -ECANCELED)
 		gnet_sys_store_release(a.error, (uint64_t)-rc);
@@ -231,22 +214,6 @@ GNET_DEV int64_t run_conn(struct client *c)
 
 /* ---- datagrams ------------------------------------------------------------------------------------ */
 
-/* A socket whose peer is the server. A UNIX socket gets a name of its own, or nobody could answer. */
-GNET_DEV int64_t dgram_open(struct client *c)
-{
-	const struct tool_addr *to = c->a->addr;
-	int64_t rc = 0;
-
-	c->step = TOOL_STEP_SOCKET;
-	c->fd = gsocket(c->net, to->addr.ss_family, GNET_SOCK_DGRAM, 0);
-	if (c->fd < 0)
-		return c->fd;
-	if (to->addr.ss_family == GNET_AF_UNIX)
-		rc = gbind(c->net, c->fd, &to->addr, 2);
-	c->step = TOOL_STEP_CONNECT;
-	return rc < 0 ? rc : gconnect(c->net, c->fd, &to->addr, to->len);
-}
-
 /* Waits for the answer to datagram `seq`, of whose first bytes the number is one if there is room: 1, 0: lost, or the error. */
 GNET_DEV int64_t dgram_answer(struct client *c, uint64_t seq, uint64_t size)
 {
@@ -296,8 +263,9 @@ GNET_DEV int64_t run_dgram(struct client *c)
 	uint64_t size = c->a->hello.size, count = c->a->hello.count, i = 0, seq = 0, lost = 0,
 		 row = 0;
 	uint64_t warm = c->a->warm;
-	int64_t rc = dgram_open(c);
+	int64_t rc = connect_to(c->net, c->a->addr, GNET_SOCK_DGRAM, &c->step);
 
+	c->fd = (int)rc;
 	while (i < count + warm && rc >= 0) {
 		uint64_t start;
 

@@ -16,10 +16,11 @@
 struct flow {
 	int from, to;
 	size_t at, end; /* bytes that were read and are still to be written */
+	size_t most;    /* bytes a read */
 	size_t chunk;   /* bytes a write */
 	bool ended;     /* nothing more comes, or may be written */
 	int read_error, write_error;
-	char buffer[BUFFER];
+	char buffer[PUMP_DGRAM_MOST];
 };
 
 /* What the flow waits for. */
@@ -37,7 +38,7 @@ static bool again(void)
 
 static void flow_read(struct flow *f)
 {
-	ssize_t n = read(f->from, f->buffer, sizeof(f->buffer));
+	ssize_t n = read(f->from, f->buffer, f->most);
 
 	if (n > 0) {
 		f->at = 0;
@@ -83,8 +84,8 @@ void pump(int in, int out, int sock, int stop, bool (*over)(void *arg), void *ar
 	static struct flow up, down;
 	bool shut = false;
 
-	up = (struct flow){ .from = in, .to = sock, .chunk = BUFFER };
-	down = (struct flow){ .from = sock, .to = out, .chunk = chunk_for(out) };
+	up = (struct flow){ .from = in, .to = sock, .most = BUFFER, .chunk = BUFFER };
+	down = (struct flow){ .from = sock, .to = out, .most = BUFFER, .chunk = chunk_for(out) };
 	while (!down.ended || !up.ended) {
 		struct pollfd p[3] = { { .fd = stop, .events = POLLIN } };
 		bool pause = down.ended && up.at == up.end;
@@ -111,6 +112,41 @@ void pump(int in, int out, int sock, int stop, bool (*over)(void *arg), void *ar
 	}
 	if (!shut)
 		shutdown(sock, SHUT_WR);
+	end->read_error = up.read_error;
+	end->write_error = down.write_error;
+}
+
+void pump_dgrams(const struct pump_dgrams *d, bool (*over)(void *arg), void *arg,
+		 struct pump_end *end)
+{
+	static struct flow up, down;
+	bool asked = false;
+
+	up = (struct flow){ .from = d->in, .to = d->sock, .most = d->most, .chunk = d->most };
+	down = (struct flow){
+		.from = d->sock, .to = d->out, .most = PUMP_DGRAM_MOST, .chunk = chunk_for(d->out)
+	};
+	while (!down.ended) {
+		struct pollfd p[3] = { { .fd = d->stop, .events = POLLIN } };
+		bool ask = up.ended && !asked;
+		int n;
+
+		flow_want(&up, &p[1]);
+		flow_want(&down, &p[2]);
+		n = poll(p, 3, ask ? (int)d->quiet_ms : TICK_MS);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 || p[0].revents || (n == 0 && over(arg)))
+			break;
+		if (n == 0 && ask)
+			asked = send(d->sock, "", 0, MSG_NOSIGNAL) == 0;
+		if (p[1].revents)
+			flow_step(&up);
+		if (p[2].revents)
+			flow_step(&down);
+	}
+	if (!asked)
+		(void)send(d->sock, "", 0, MSG_NOSIGNAL);
 	end->read_error = up.read_error;
 	end->write_error = down.write_error;
 }

@@ -18,4 +18,20 @@ struct pump_end {
 void pump(int in, int out, int sock, int stop, bool (*over)(void *arg), void *arg,
 	  struct pump_end *end);
 
+/* No datagram from `sock` is longer. */
+#define PUMP_DGRAM_MOST (256 << 10)
+
+struct pump_dgrams {
+	int in, out, sock, stop;
+	unsigned most, quiet_ms;
+};
+
+/*
+ * The same for datagrams: what one read of `in` gives, at most `most` bytes, is one to `sock`, and what comes from `sock` goes to
+ * `out`. Datagrams have no end, so when `in` has ended and none has come for `quiet_ms`, an empty one asks whoever is at the other
+ * end of `sock` to end, who answers with an empty one behind the last.
+ */
+void pump_dgrams(const struct pump_dgrams *p, bool (*over)(void *arg), void *arg,
+		 struct pump_end *end);
+
 #endif

@@ -168,23 +168,23 @@ int url_parse(struct url *u, const char *text, char *why)
 
 	for (i = 0; i < sizeof(later) / sizeof(later[0]); i++) {
 		if (strncasecmp(text, later[i], strlen(later[i])) == 0)
-			return wrong(why, "%s is not built yet, tcp:, rdma: and unix: are",
+			return wrong(why, "%s is not built yet, tcp:, udp:, rdma: and unix: are",
 				     later[i]);
 	}
 	if (has_control(text))
 		return wrong(why, "there is a control character in it");
 	got.rdma = strncasecmp(text, "rdma://", 7) == 0;
-	got.dgram = strncasecmp(text, "udp://", 6) == 0;
+	got.dgram =
+		strncasecmp(text, "udp://", 6) == 0 || strncasecmp(text, "unix-dgram:", 11) == 0;
 	if (got.rdma)
 		rc = parse_tcp(&got, text + 7, why);
-	else if (strncasecmp(text, "tcp://", 6) == 0 || got.dgram)
+	else if (strncasecmp(text, "tcp://", 6) == 0 || strncasecmp(text, "udp://", 6) == 0)
 		rc = parse_tcp(&got, text + 6, why);
-	else if (strncasecmp(text, "unix:", 5) == 0)
-		rc = parse_unix(&got, text + 5, why);
+	else if (strncasecmp(text, "unix:", 5) == 0 || got.dgram)
+		rc = parse_unix(&got, text + (got.dgram ? 11 : 5), why);
 	else
-		rc = wrong(
-			why,
-			"an address is tcp://host:port, rdma://host:port, unix:///path or unix:@name");
+		rc = wrong(why, "an address is tcp://host:port, udp://host:port, rdma://host:port, "
+				"unix:///path, unix:@name or the like with unix-dgram:");
 	if (rc == 0)
 		*u = got;
 	return rc;
@@ -198,7 +198,8 @@ int url_format(const struct url *u, char *out)
 
 	switch (u->family) {
 	case AF_UNIX:
-		return snprintf(out, URL_TEXT_MAX, "unix:%s%s", u->abstract ? "@" : "//", u->path);
+		return snprintf(out, URL_TEXT_MAX, "unix%s:%s%s", u->dgram ? "-dgram" : "",
+				u->abstract ? "@" : "//", u->path);
 	case AF_INET6:
 		return snprintf(out, URL_TEXT_MAX, "%s://[%s%s%s]:%u", scheme, u->host,
 				u->zone[0] ? "%" : "", u->zone, u->port);
@@ -238,6 +239,7 @@ int url_of_addr(struct url *u, const struct tool_addr *addr)
 
 	got.family = addr->addr.ss_family;
 	got.rdma = addr->protocol == GNET_PROTO_RDMA;
+	got.dgram = addr->dgram != 0;
 	if (got.family == AF_INET && addr->len >= sizeof(*in)) {
 		inet_ntop(AF_INET, &in->sin_addr, got.host, sizeof(got.host));
 		got.port = ntohs(in->sin_port);
@@ -379,8 +381,10 @@ int url_resolve(const struct url *u, struct tool_addr *list, int room, char *why
 	int i;
 
 	memset(list, 0, (size_t)room * sizeof(*list));
-	for (i = 0; u->rdma && i < room; i++)
-		list[i].protocol = GNET_PROTO_RDMA;
+	for (i = 0; i < room; i++) {
+		list[i].protocol = u->rdma ? GNET_PROTO_RDMA : 0;
+		list[i].dgram = u->dgram != 0;
+	}
 	switch (u->family) {
 	case AF_UNIX:
 		return resolve_unix(u, &list[0]);

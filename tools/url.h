@@ -4,8 +4,8 @@
  *   tcp://host:port   host: a name, an IPv4 address, [an IPv6 address] or [an IPv6 address%interface]
  *   rdma://host:port  the same over RDMA
  *   udp://host:port   the same for datagrams
- *   unix:///path      a UNIX socket by path
- *   unix:@name        a UNIX socket by abstract name
+ *   unix:///path      a UNIX socket by path; unix-dgram:///path for datagrams
+ *   unix:@name        a UNIX socket by abstract name; unix-dgram:@name for datagrams
  */
 #ifndef GPUNET_TOOLS_URL_H
 #define GPUNET_TOOLS_URL_H
@@ -25,6 +25,8 @@ struct tool_addr {
 	struct sockaddr_storage addr;
 	uint32_t len;
 	uint32_t protocol; /* of its sockets: 0, or GNET_PROTO_RDMA */
+	uint32_t dgram;    /* its sockets carry datagrams */
+	uint32_t pad;
 };
 
 struct url {
@@ -33,7 +35,7 @@ struct url {
 	char zone[URL_ZONE_MAX + 1]; /* "": none */
 	uint16_t port;
 	int rdma;     /* rdma:// instead of tcp:// */
-	int dgram;    /* not AF_UNIX, whose addresses do not tell: udp:// */
+	int dgram;    /* udp:// or unix-dgram: */
 	int abstract; /* AF_UNIX: `path` is an abstract name, without the '@' */
 	char path[URL_PATH_MAX + 1];
 };

@@ -50,6 +50,8 @@ static void good_texts(void **state)
 	formats_as("unix:////", "unix:////");
 	formats_as("unix:@name", "unix:@name");
 	formats_as("unix:@//not a path", "unix:@//not a path");
+	formats_as("unix-dgram:///tmp/a b", "unix-dgram:///tmp/a b");
+	formats_as("UNIX-DGRAM:@name", "unix-dgram:@name");
 }
 
 static void refused(const char *text, const char *why_part)
@@ -101,6 +103,10 @@ static void bad_texts(void **state)
 	refused("unix://", "unix:///path or unix:@name");
 	refused("unix:@", "name is missing");
 	refused("unix:///a\tb", "control character");
+	refused("unix-dgram:", "unix:///path or unix:@name");
+	refused("unix-dgram:@", "name is missing");
+	refused("unix-dgramm:@x", "unix-dgram:");
+	refused("udp://127.0.0.1", "port is missing");
 }
 
 /* Whoever leaves slashes out is told of them. */
@@ -138,10 +144,11 @@ static void length_limits(void **state)
 /* Text that is nearly right, by chance: what is accepted comes back as it was. */
 static void random_texts(void **state)
 {
-	static const char *const parts[] = { "tcp://",  "unix:",     "///",   "@",    "[",
-					     "]",       "::1",       "%",     "eth0", ":",
-					     "80",      "/",         "65535", "a b",  ".",
-					     "fe80::1", "127.0.0.1", "host",  "0",    "\x7f" };
+	static const char *const parts[] = { "tcp://", "unix:", "unix-dgram:", "udp://",    "///",
+					     "@",      "[",     "]",           "::1",       "%",
+					     "eth0",   ":",     "80",          "/",         "65535",
+					     "a b",    ".",     "fe80::1",     "127.0.0.1", "host",
+					     "0",      "\x7f" };
 	unsigned accepted = 0, i;
 
 	srand(1);
@@ -187,6 +194,10 @@ static void socket_addresses(void **state)
 	there_and_back("tcp://[fe80::1%lo]:7001");
 	there_and_back("unix:///tmp/x");
 	there_and_back("unix:@x");
+	there_and_back("udp://127.0.0.1:53");
+	there_and_back("udp://[::1]:53");
+	there_and_back("unix-dgram:///tmp/x");
+	there_and_back("unix-dgram:@x");
 }
 
 static void zones(void **state)

@@ -119,7 +119,7 @@ static void run(enum test_kind kind, unsigned threads, int close_aborts)
 		test_sync(g, a.t.report, ROLES);
 		test_close(g);
 	}
-	if (test_now_ms() - start > 5000 * TEST_SLOW)
+	if (test_now_ms() - start > 20000 * TEST_SLOW) /* a hang; the bench has times */
 		FAIL("abort took %llu ms", (unsigned long long)(test_now_ms() - start));
 	close(quiet);
 	close(stuffed);

@@ -165,7 +165,7 @@ def cat_server_killed_while_sending(env, kind):
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     cat.p.stdout.read()
-    code = cat.wait(10, "cat did not end after its peer's death")
+    code = cat.wait(20, "cat did not end after its peer's death")
     check(code in (0, 1), f"exit {code}; stderr: {cat.err()[-400:]!r}")
 
 
@@ -188,7 +188,7 @@ def cat_output_closed(env):
                     conn.sendall(bytes(65536))
             except OSError:
                 pass
-        code = cat.wait(5, "cat did not end after its output was closed")
+        code = cat.wait(15, "cat did not end after its output was closed")
         check(code in (1, -signal.SIGPIPE), f"exit {code}; stderr: {cat.err()[-400:]!r}")
 
 

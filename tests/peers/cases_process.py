@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from cases_stream import MIB, many_clients
-from peerlib import (TCP_UNIX, Process, Skip, case, check, cpu_ticks, descriptors, each, exchange,
+from peerlib import (TCP_UNIX, Process, Skip, at_rest, case, check, cpu_ticks, descriptors, each, exchange,
                      limits, pattern, raise_nofile, recv_exact, switches)
 
 
@@ -17,7 +17,7 @@ from peerlib import (TCP_UNIX, Process, Skip, case, check, cpu_ticks, descriptor
 def sigterm_in_accept(env, kind):
     """Every block waits in gaccept."""
     server = env.echo(env.url(kind), blocks=8)
-    server.stop(signal.SIGTERM, 2)
+    server.stop(signal.SIGTERM)
 
 
 @each(TCP_UNIX)
@@ -67,7 +67,7 @@ def sigint(env):
     except ProcessLookupError:
         pass
     server.stopped = True
-    server.expect(0, 2, "no exit after SIGINT")
+    server.expect(0, 15, "no exit after SIGINT")
 
 
 @case("sigterm_under_load")
@@ -97,14 +97,27 @@ def sigterm_cat(env):
     cat.p.stdin.flush()
     check(cat.p.stdout.read(1) == b"x", "no echo")
     cat.p.send_signal(signal.SIGTERM)
-    cat.wait(4, "cat did not end after SIGTERM")
+    cat.wait(15, "cat did not end after SIGTERM")
     server.serves("after a client that was ended")
 
 
-@each(TCP_UNIX, limit=40, beside="idle")
+def unrest(env, server, what):
+    """What is wrong with a server that has nothing to do: more than 5% of a core in 3 seconds, or polling on the CPU
+    device."""
+    ticks, woken = cpu_ticks(server.pid), switches(server.pid)
+    time.sleep(3)
+    ticks, woken = cpu_ticks(server.pid) - ticks, switches(server.pid) - woken
+    limit = 0.05 * 3 * os.sysconf("SC_CLK_TCK")
+    if ticks > limit:
+        return f"{ticks} clock ticks in 3 s {what}, {limit:g} allowed"
+    # The GPU's sentinel may look a thousand times a second.
+    most = 300 if env.device == "cpu" else 4500
+    return f"{woken} wake-ups in 3 s {what}, {most} allowed" if woken > most else None
+
+
+@each(TCP_UNIX, limit=60, beside="idle")
 def idle(env, kind):
-    """A server without work, and one whose client is silent, sleeps: under 5% of a core, counted
-    over 3 seconds, and no polling on the CPU device."""
+    """A server without work, and one whose client is silent, sleeps."""
     server = env.echo(env.url(kind), blocks=4)
     for connected in (False, True):
         s = None
@@ -113,32 +126,20 @@ def idle(env, kind):
             s.sendall(b"x")
             recv_exact(s, 1)
         time.sleep(env.seconds(1))
-        ticks, woken = cpu_ticks(server.pid), switches(server.pid)
-        time.sleep(3)
-        ticks, woken = cpu_ticks(server.pid) - ticks, switches(server.pid) - woken
-        what = "with a silent client" if connected else "without clients"
-        limit = 0.05 * 3 * os.sysconf("SC_CLK_TCK")
-        check(ticks <= limit, f"{ticks} clock ticks in 3 s {what}, {limit:g} allowed")
-        # The GPU's sentinel may look a thousand times a second.
-        most = 300 if env.device == "cpu" else 4500
-        check(woken <= most, f"{woken} wake-ups in 3 s {what}, {most} allowed")
+        at_rest(lambda c=connected: unrest(env, server, "with a silent client" if c else "without clients"))
         if s:
             s.close()
 
 
-@each(TCP_UNIX, limit=40, beside="idle")
+@each(TCP_UNIX, limit=60, beside="idle")
 def idle_full(env, kind):
     """The same while a client does not read what was sent to it: waiting for room is idle too."""
     server = env.echo(env.url(kind), blocks=2)
     s = server.connect()
     stuff(s)
     time.sleep(env.seconds(1))
-    ticks = cpu_ticks(server.pid)
-    time.sleep(3)
-    ticks = cpu_ticks(server.pid) - ticks
-    limit = 0.05 * 3 * os.sysconf("SC_CLK_TCK")
     if env.device == "cpu":
-        check(ticks <= limit, f"{ticks} clock ticks in 3 s, {limit:g} allowed")
+        at_rest(lambda: unrest(env, server, "with a client that does not read"))
     s.close()
     server.serves("after a client that did not read")
 

@@ -249,7 +249,7 @@ class Server(Process):
         except OSError as e:
             raise Fail(f"{what}: {e}; stderr: {self.err()[-400:]!r}") from None
 
-    def stop(self, sig=signal.SIGTERM, seconds=4):
+    def stop(self, sig=signal.SIGTERM, seconds=15):
         """Ends it as a user would and requires a clean exit."""
         if self.stopped:
             return
@@ -359,6 +359,16 @@ def switches(pid):
                 if line.startswith("voluntary_ctxt_switches"):
                     total += int(line.split()[1])
     return total
+
+
+def at_rest(measure, tries=3):
+    """Requires that `measure` once finds nothing wrong: it looks at a process that has nothing to do, and on a busy machine
+    that may come to rest late. One that polls never does."""
+    for _ in range(tries):
+        wrong = measure()
+        if not wrong:
+            return
+    raise Fail(wrong)
 
 
 def descriptors(pid):

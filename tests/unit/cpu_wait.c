@@ -472,6 +472,8 @@ static void a_spin_with_nanosleep_sleeps(void **state)
 
 	(void)state;
 	assert_int_equal(platform_cpu.launch(d, nap_kernel_entry, &g, &a, sizeof(a)), 0);
+	while (__atomic_load_n(&turns, __ATOMIC_SEQ_CST) < 64)
+		test_sleep_ms(1);
 	test_sleep_ms(300);
 	__atomic_store_n(&flag, 1, __ATOMIC_SEQ_CST);
 	assert_int_equal(platform_cpu.sync(d, ENOUGH), 0);

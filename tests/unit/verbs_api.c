@@ -212,10 +212,10 @@ static void *serve_one(void *arg)
 
 static struct sockaddr_in server_start(struct server *s, pthread_t *t)
 {
-	struct sockaddr_in a = at("127.0.0.1", 0);
+	struct sockaddr_in a = at("127.0.0.93", 0);
 	socklen_t n = sizeof(a);
 
-	s->e.v = open_local("127.0.0.1");
+	s->e.v = open_local("127.0.0.93");
 	equip(&s->e);
 	assert_int_equal(gpunet_verbs_listen(s->e.v, (struct sockaddr *)&a, n, 4, &s->l), 0);
 	assert_int_equal(gpunet_verbs_listener_name(s->l, (struct sockaddr *)&a, &n), 0);
@@ -324,8 +324,8 @@ static void pair_by_numbers(struct end *a, struct end *b)
 
 	memset(a, 0, sizeof(*a));
 	memset(b, 0, sizeof(*b));
-	a->v = open_local("127.0.0.1");
-	b->v = open_local("127.0.0.2");
+	a->v = open_local("127.0.0.93");
+	b->v = open_local("127.0.0.94");
 	equip(a);
 	equip(b);
 	make_qp(a);
@@ -482,8 +482,8 @@ static void devices(void **state)
 
 static void another_devices_address(void **state)
 {
-	struct sockaddr_in a = at("127.0.0.2", 0);
-	gpunet_verbs_t *v = open_local("127.0.0.1");
+	struct sockaddr_in a = at("127.0.0.94", 0);
+	gpunet_verbs_t *v = open_local("127.0.0.93");
 	gpunet_verbs_listener_t *l = NULL;
 
 	assert_int_equal(gpunet_verbs_listen(v, (struct sockaddr *)&a, sizeof(a), 1, &l), -EXDEV);

@@ -458,12 +458,23 @@ static uint64_t cpu_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-static void nothing_spins_when_idle(void **state)
+static bool quiet_second(void)
 {
 	struct rusage before, after;
+	uint64_t cpu = cpu_ns();
+
+	getrusage(RUSAGE_SELF, &before);
+	sleep(1);
+	getrusage(RUSAGE_SELF, &after);
+	/* This thread's sleep is one. The sanitizer has a thread of its own. */
+	return after.ru_nvcsw - before.ru_nvcsw <= SLEEPS && cpu_ns() - cpu < 20000000;
+}
+
+static void nothing_spins_when_idle(void **state)
+{
 	struct end a, b;
 	struct verbs_id *l;
-	uint64_t cpu;
+	unsigned tries;
 
 	(void)state;
 	end_open(&a);
@@ -474,14 +485,9 @@ static void nothing_spins_when_idle(void **state)
 	joined(&a, &b);
 	exchange(&a, &b, false);
 	usleep(100000);
-	getrusage(RUSAGE_SELF, &before);
-	cpu = cpu_ns();
-	sleep(1);
-	getrusage(RUSAGE_SELF, &after);
-	cpu = cpu_ns() - cpu;
-	/* This thread's sleep is one. The sanitizer has a thread of its own. */
-	assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 0, SLEEPS);
-	assert_true(cpu < 20000000);
+	/* On a busy machine timers of the exchange come late; what polls never has such a second. */
+	for (tries = 0; !quiet_second(); tries++)
+		assert_true(tries < 10);
 	end_close(&a);
 	ops->id_destroy(l);
 	end_close(&b);

@@ -141,6 +141,7 @@ static const char *remedy_connect(int err, const struct tool_addr *addr)
 	case ETIMEDOUT:
 		return "no answer came; is the address right, does a firewall drop it?";
 	case EHOSTUNREACH:
+		return "nobody answers at that address; is it right, is that machine up?";
 	case ENETUNREACH:
 		return "this machine has no route to it; \"ip route\" shows those that it has";
 	case EACCES:

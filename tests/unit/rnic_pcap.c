@@ -77,6 +77,7 @@ static void loop_open(struct loop *l, bool memory, const uint8_t gid[1][16], uin
 				   .max_recv_wr = 16,
 				   .max_send_sge = 1,
 				   .max_recv_sge = 1 };
+	const struct rnic_qp_attr never = { .timeout = 0 };
 	int i;
 
 	memset(l, 0, sizeof(*l));
@@ -99,6 +100,10 @@ static void loop_open(struct loop *l, bool memory, const uint8_t gid[1][16], uin
 		assert_int_equal(rnic_qp_create(l->pd, &in, &l->qp[i]), 0);
 	rnic_join(l->qp[0], rnic_qp_num(l->qp[1]), 1024, gid[0], gid[0]);
 	rnic_join(l->qp[1], rnic_qp_num(l->qp[0]), 1024, gid[0], gid[0]);
+	/* Packets are counted: none is sent again because this thread was stopped for a while. */
+	for (i = 0; i < 2; i++)
+		assert_int_equal(rnic_qp_modify(l->qp[i], &never, RNIC_ATTR_TIMEOUT, sys.now_ns()),
+				 0);
 }
 
 /* One operation from the first queue pair to the second, until it is complete. */

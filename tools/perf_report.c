@@ -164,8 +164,8 @@ static void report_rate(const struct perf_run *r)
 	else if (r->hello.test == PERF_CONN_RATE)
 		printf(" %-13llu %-8.3f %.1f\n", (unsigned long long)n, s, rate);
 	else if (r->opt->json)
-		printf(",\"seconds\":%.6f,\"bw_peak_mib_s\":%.2f,\"bw_avg_mib_s\":%.2f,"
-		       "\"msg_rate_mpps\":%.6f,\"reverse\":%s}\n",
+		printf(",\"seconds\":%.6f,\"bw_peak_mib_s\":%.6g,\"bw_avg_mib_s\":%.6g,"
+		       "\"msg_rate_mpps\":%.6g,\"reverse\":%s}\n",
 		       s, peak * mib, rate * mib, rate / 1e6, r->opt->reverse ? "true" : "false");
 	else
 		printf(" %-7llu %-12llu %-17.2f %-20.2f %.6f\n", (unsigned long long)r->hello.size,

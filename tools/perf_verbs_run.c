@@ -522,7 +522,7 @@ static void report_bandwidth(const struct pv *p)
 	}
 	if (p->o.json) {
 		json_begin(p);
-		printf(",\"bw_peak_mib_s\":%.2f,\"bw_avg_mib_s\":%.2f,\"msg_rate_mpps\":%.6f}\n",
+		printf(",\"bw_peak_mib_s\":%.6g,\"bw_avg_mib_s\":%.6g,\"msg_rate_mpps\":%.6g}\n",
 		       r->peak, r->average, r->rate);
 	} else {
 		printf(" %-10llu %-14llu %-19.2f %-21.2f %.6f\n", (unsigned long long)r->size,

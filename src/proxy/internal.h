@@ -32,6 +32,7 @@ struct proxy_thread {
 	const void *touched[PROXY_TOUCHED];
 	bool dead;             /* it cannot go on */
 	unsigned defer;        /* passes without asking for events */
+	unsigned deferred;     /* how many it was the last time */
 	struct list graveyard; /* struct proxy_grave */
 
 	_Atomic uint64_t entries, sleeps, wakeups;

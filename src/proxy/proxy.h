@@ -131,8 +131,11 @@ void proxy_touched(struct proxy_thread *t, const void *word);
 bool proxy_may_hint(struct proxy_thread *t);
 void proxy_hint(struct proxy_thread *t, uint32_t slot);
 
-/* The next few passes need not ask the kernel for events: the caller looks at its busy descriptors itself. */
-void proxy_defer_events(struct proxy_thread *t);
+/*
+ * The next few passes need not ask the kernel for events: the caller looks itself at what is busy. Eight at first; while what is asked
+ * is answered with nothing, more and more, up to `most` (of passes that do something, a sixteenth of it); after an answer fewer again.
+ */
+void proxy_defer_events(struct proxy_thread *t, unsigned most);
 
 /*
  * Watches `fd` for EPOLLIN | EPOLLOUT | EPOLLRDHUP, edge-triggered. From any thread, once everything that fn uses is set. Logs no

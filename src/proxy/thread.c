@@ -13,8 +13,10 @@
 /* Bounds of one pass. */
 #define ENTRIES_A_PASS 64
 #define EVENTS_A_PASS 64
-/* While busy descriptors are looked at directly: passes from one question for events to the next. */
-#define PASSES_AN_EVENT_CALL 8
+/* While busy descriptors are looked at directly: passes from one question for events to the next, at least. */
+#define PASSES_AN_EVENT_CALL 8u
+/* So many passes without work take as long as one with. */
+#define IDLE_PASSES 16u
 
 static void dispatch(struct proxy_thread *t, const struct proxy_entry *e)
 {
@@ -115,20 +117,27 @@ unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next)
 	if (n)
 		n += run_hooks(
 			t, next); /* what kernels send does not wait for the system call below */
-	if (!ask)
-		t->defer--;
 	events = ask ? take_events(t, 0) : 0;
+	if (events)
+		t->deferred /= 8; /* one alone may be what the caller had found already */
 	if (events || !n)
 		n += events + run_hooks(t, next);
+	/* Last: what has run out is deferred anew only when the next pass has asked. */
+	if (!ask)
+		t->defer -= n && t->defer > IDLE_PASSES ? IDLE_PASSES : 1;
 	proxy_dig(t);
 	tell_device(t);
 	return n;
 }
 
-void proxy_defer_events(struct proxy_thread *t)
+void proxy_defer_events(struct proxy_thread *t, unsigned most)
 {
-	if (!t->defer)
-		t->defer = PASSES_AN_EVENT_CALL;
+	if (t->defer)
+		return;
+	t->deferred = t->deferred < PASSES_AN_EVENT_CALL ? PASSES_AN_EVENT_CALL
+		      : 2 * t->deferred < most           ? 2 * t->deferred
+							 : most;
+	t->defer = t->deferred;
 }
 
 /* ---- sleeping ---------------------------------------------------------------------------------------------------- */
@@ -151,7 +160,9 @@ static void sleep_until(struct proxy_thread *t, uint64_t now, uint64_t next)
 	if (room && !p->kicks && (timeout < 0 || timeout > (int64_t)p->params.sentinel_ns))
 		timeout = (int64_t)p->params.sentinel_ns;
 	atomic_fetch_add_explicit(&t->sleeps, 1, memory_order_relaxed);
-	take_events(t, timeout);
+	/* What waits is known now: the next pass need not ask for it again. */
+	if (take_events(t, timeout) < EVENTS_A_PASS && !t->defer)
+		t->defer = 1;
 	atomic_exchange(&t->mark, AWAKE);
 	/* The events have set their sockets' flags; the next pass serves them. */
 	proxy_dig(t);

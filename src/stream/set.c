@@ -112,6 +112,7 @@ static unsigned wake_waiters(struct stream_set *set)
  */
 #define HOT_STREAMS 4
 #define HOT_NS 50000
+#define DEFER 8
 
 void stream_heat(struct stream *s)
 {
@@ -154,7 +155,7 @@ static void ask_hot(struct stream_set *set, uint64_t now)
 		stream_run(s);
 	}
 	if (set->n_hot && now >= set->crowded_until)
-		proxy_defer_events(set->t);
+		proxy_defer_events(set->t, DEFER);
 }
 
 /* Closed streams in the order of their deadlines. */

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -178,7 +179,7 @@ static unsigned defer(struct proxy_thread *t, uint64_t now, uint64_t *next, void
 	(void)now;
 	(void)next;
 	(void)ctx;
-	proxy_defer_events(t);
+	proxy_defer_events(t, 8);
 	return 0;
 }
 
@@ -209,6 +210,62 @@ static void events_are_told_however_busy_kernels_are(void **state)
 		step(r, 0);
 	}
 	assert_int_equal(told, 1);
+	close(fd);
+}
+
+static unsigned asked;
+
+static int counted_wait(int epfd, struct epoll_event *ev, int max, int64_t timeout_ns)
+{
+	asked++;
+	return sys_real.epoll_wait(epfd, ev, max, timeout_ns);
+}
+
+static unsigned defer_long(struct proxy_thread *t, uint64_t now, uint64_t *next, void *ctx)
+{
+	(void)now;
+	(void)next;
+	(void)ctx;
+	proxy_defer_events(t, 1024);
+	return 0;
+}
+
+/* Who finds what it waits for without asking asks once in a thousand passes; where there are events, soon again. */
+static void events_that_do_not_come_are_asked_for_ever_more_rarely(void **state)
+{
+	const struct proxy_hooks h = { .step = defer_long };
+	struct proxy_watch w = { .fn = tell };
+	struct rig *r = *state;
+	int fd = eventfd(0, EFD_NONBLOCK), i;
+	uint64_t one = 1;
+
+	assert_true(fd >= 0);
+	sys.epoll_wait = counted_wait;
+	proxy_set_hooks(r->proxy, &h);
+	assert_int_equal(proxy_watch(proxy_thread(r->proxy, 0), fd, &w), 0);
+	for (i = 0; i < 5000; i++)
+		step(r, 0);
+	asked = told = 0;
+	for (i = 0; i < 100000; i++)
+		step(r, 0);
+	assert_in_range(asked, 50, 100);
+	/* With work in each pass, sooner. */
+	asked = 0;
+	for (i = 0; i < 1000; i++) {
+		put(r, 0, GNET_OP_NOP);
+		step(r, 0);
+	}
+	assert_in_range(asked, 10, 20);
+	for (i = 0; i < 2000 && told < 4; i++) {
+		assert_int_equal(write(fd, &one, sizeof(one)), sizeof(one));
+		step(r, 0);
+	}
+	assert_int_equal(told, 4);
+	asked = 0;
+	for (i = 0; i < 16; i++)
+		step(r, 0);
+	assert_true(asked > 0);
+	sys.epoll_wait = sys_real.epoll_wait;
 	close(fd);
 }
 
@@ -446,6 +503,8 @@ int main(void)
 						rig_down),
 		cmocka_unit_test_setup_teardown(a_hint_is_given_once_to_who_asks, rig_up_mute,
 						rig_down),
+		cmocka_unit_test_setup_teardown(
+			events_that_do_not_come_are_asked_for_ever_more_rarely, rig_up, rig_down),
 		cmocka_unit_test_setup_teardown(events_are_told_however_busy_kernels_are, rig_up,
 						rig_down),
 		cmocka_unit_test_setup_teardown(a_descriptor_that_is_unwatched_tells_nothing,

@@ -45,6 +45,8 @@ struct channel_ring_ops {
 	ssize_t (*recv)(struct channel *c, uint64_t head, bool *watch);
 	/* The bytes before `tail` may be sent. How many more have been sent, so that their room is free; -EAGAIN: no more yet. */
 	ssize_t (*send)(struct channel *c, uint64_t tail);
+	/* Somebody waits until all has been sent; before, nobody may be told of it until there is something else to tell. */
+	void (*hurry)(struct channel *c);
 };
 
 struct channel_ops {

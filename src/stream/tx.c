@@ -342,6 +342,8 @@ bool stream_tx_over(struct stream *s)
 
 	if (s->shut_wr && !s->tx_dead && s->tx_head == s->tx_tail)
 		shut_wr(s);
+	if ((s->shut_wr || s->closing) && s->rings && !s->tx_dead && s->tx_head != s->tx_tail)
+		s->ch->ops->ring->hurry(s->ch);
 	gone = s->closing && (s->tx_dead || s->tx_head == s->tx_tail);
 	if (gone)
 		stream_abort(s);

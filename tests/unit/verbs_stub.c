@@ -46,6 +46,7 @@ struct verbs_cq {
 	unsigned size, head, count;
 	int armed;
 	int qps;
+	int sends;      /* it is a queue pair's for what it sends */
 	int late;       /* what lies in it is not shown until another disconnect */
 	unsigned parts; /* is taken */
 };
@@ -122,7 +123,7 @@ static struct {
 	int frozen;
 	int late;
 	unsigned parts; /* DISCONNECTED events that were taken */
-	unsigned objects, rnr, posted, post_calls, max_inline;
+	unsigned objects, rnr, posted, post_calls, ack_arms, max_inline;
 	int gpu;
 	unsigned takes, by_dmabuf, by_pointer;
 } st;
@@ -195,6 +196,11 @@ unsigned stub_rnr(void)
 unsigned stub_posted(void)
 {
 	return count_of(&st.posted);
+}
+
+unsigned stub_ack_arms(void)
+{
+	return count_of(&st.ack_arms);
 }
 
 unsigned stub_post_calls(void)
@@ -502,6 +508,7 @@ static int s_arm(struct verbs_cq *cq)
 	pthread_mutex_lock(&lock);
 	rc = named_fault("arm");
 	cq->armed = !rc;
+	st.ack_arms += (unsigned)cq->sends;
 	pthread_mutex_unlock(&lock);
 	return rc;
 }
@@ -763,6 +770,7 @@ static int s_qp_create(struct verbs_id *id, struct verbs_qp_init *init, struct v
 		qp->send_cq = init->send_cq;
 		qp->recv_cq = init->recv_cq;
 		qp->send_cq->qps++;
+		qp->send_cq->sends = 1;
 		qp->recv_cq->qps++;
 		qp->sq_size = init->max_send_wr;
 		qp->rq_size = init->max_recv_wr;

@@ -34,6 +34,8 @@ int stub_objects(void);
 unsigned stub_rnr(void);
 unsigned stub_posted(void);
 unsigned stub_post_calls(void);
+/* How often a queue for completions of sends was armed. */
+unsigned stub_ack_arms(void);
 /*
  * Memory of a GPU: which kinds of it `reg` takes (STUB_*) [none, and the device says that it is software]. A refused dma-buf is
  * -EOPNOTSUPP, a refused pointer to such memory -EFAULT.

@@ -333,6 +333,7 @@ static const struct channel_ring_ops rdc_ring_ops = {
 	.attach = op_attach,
 	.recv = rdc_ring_recv,
 	.send = rdc_ring_send,
+	.hurry = rdc_hurry,
 };
 
 static const struct channel_ops rdc_ops = {

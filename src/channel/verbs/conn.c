@@ -9,11 +9,6 @@
 
 #define MAX_SLOTS 65535u
 
-static unsigned cq_entries(const struct rdc *c)
-{
-	return c->credits + RDC_RECV_SLACK + RDC_SENDS + RDC_CTRL_SLACK;
-}
-
 /* ---- ids -------------------------------------------------------------------------------------------------------------------- */
 
 /* Makes the id, with the options and the address that were set. */
@@ -91,12 +86,13 @@ static int set_queues(struct rdc *c)
 	int rc;
 
 	c->credits = RDC_CREDITS;
-	rc = rdc_cq_get(c->t, ops->id_device(c->id), cq_entries(c), &c->cq);
+	rc = rdc_cq_get(c->t, ops->id_device(c->id), &c->cq);
 	if (rc) {
 		c->cq = NULL;
 		return log_error(rc, "rdma: cannot make a completion queue: %s", strerror(-rc));
 	}
-	init.send_cq = init.recv_cq = c->cq->cq;
+	init.send_cq = c->cq->send.cq;
+	init.recv_cq = c->cq->recv.cq;
 	init.max_send_wr = RDC_SENDS + RDC_CTRL_SLACK;
 	init.max_recv_wr = c->credits + RDC_RECV_SLACK;
 	init.max_send_sge = init.max_recv_sge = 1;
@@ -134,14 +130,17 @@ void rdc_teardown(struct rdc *c)
 	if (c->qp)
 		c->net->use.ops->qp_destroy(c->qp);
 	c->qp = NULL;
-	rdc_drop_memory(c);
-	if (c->cq)
-		rdc_cq_put(c->cq, cq_entries(c));
-	c->cq = NULL;
 	if (c->slot < t->slots && t->slot[c->slot] == c) {
 		t->slot[c->slot] = NULL;
 		t->live--;
 	}
+	if (c->attention)
+		rdc_drain_sends(c); /* what it leaves behind does not stay in the queue */
+	rdc_attend(c);
+	rdc_drop_memory(c);
+	if (c->cq)
+		rdc_cq_put(c->cq);
+	c->cq = NULL;
 }
 
 static void fill_param(const struct rdc *c, struct verbs_conn_param *p)

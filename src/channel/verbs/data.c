@@ -44,7 +44,7 @@ void rdc_data_init(struct rdc *c)
 	c->out = 0;
 	c->seq = 0;
 	c->want_ctrl = 0;
-	c->limited = false;
+	c->limited = c->hurry = false;
 	c->established = c->told = c->rx_end = c->rx_shut = c->gone = c->tx_shut = false;
 }
 
@@ -278,11 +278,12 @@ void rdc_probe(struct rdc *c)
 		return;
 	c->ctrls++;
 	post(c, &wr, 1);
+	rdc_attend(c);
 }
 
 /* ---- the flow -------------------------------------------------------------------------------------------------------------- */
 
-void rdc_flow(struct rdc *c)
+static void flow(struct rdc *c)
 {
 	post_receives(c);
 	if (!c->established || c->err || c->gone || !c->qp)
@@ -294,6 +295,20 @@ void rdc_flow(struct rdc *c)
 	}
 	if (!c->err)
 		say_goodbye(c);
+}
+
+void rdc_flow(struct rdc *c)
+{
+	flow(c);
+	rdc_attend(c);
+}
+
+void rdc_hurry(struct channel *ch)
+{
+	struct rdc *c = rdc_of(ch);
+
+	c->hurry = true;
+	rdc_attend(c);
 }
 
 void rdc_fail(struct rdc *c, int err)
@@ -392,10 +407,13 @@ static const char *name_of_wr(uint32_t what)
 	}
 }
 
-/* Only wr_id and status of an error mean anything. */
+/* Only wr_id and status of an error mean anything. That receives were flushed may be due to a send, whose completion says more. */
 static void failed(struct rdc *c, const struct verbs_wc *wc, bool recv)
 {
 	uint32_t what = (uint32_t)wc->wr_id;
+
+	if (recv && wc->status == VERBS_WC_WR_FLUSH_ERR && !c->gone && !c->err)
+		rdc_drain_sends(c);
 
 	if (!recv && what >> WIRE_RSOCK_OP_SHIFT == WIRE_RSOCK_OP_DATA)
 		c->sends--;
@@ -445,8 +463,10 @@ ssize_t rdc_ring_recv(struct channel *ch, uint64_t head, bool *watch)
 		flush(c);
 		n = c->err == EIO && c->near_rx >= 0 ? 0 : n;
 	}
-	if (c->established && !c->err && !c->gone)
+	if (c->established && !c->err && !c->gone) {
 		give_credits(c);
+		rdc_attend(c);
+	}
 	*watch = !c->rx_end && !c->err && c->granted - c->rx_pos <= ring_size(c) / 2;
 	if (n) {
 		c->rx_told = c->rx_pos;

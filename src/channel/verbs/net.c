@@ -11,8 +11,13 @@
 /* Completions taken by one call, and calls for one queue in one pass. */
 #define POLL_BATCH 32
 #define POLL_ROUNDS 4
-/* Connections that the first completion queue of a thread has room for; each further one is twice as large. */
+/* For so long after something has come what comes next is looked for without a question for events; passes from one to the next. */
+#define BUSY_NS UINT64_C(1000000)
+#define DEFER 1024
+/* Connections that the first completion queues of a thread have room for; each further pair is twice as large. */
 #define FIRST_CQ 4
+#define RECV_ENTRIES (RDC_CREDITS + RDC_RECV_SLACK)
+#define SEND_ENTRIES (RDC_SENDS + RDC_CTRL_SLACK)
 
 struct rdc_thread *rdc_thread_of(struct rdc_net *n, struct proxy_thread *t)
 {
@@ -44,7 +49,7 @@ static void broken(struct rdc_thread *t, struct rdc_cq *q, int err)
 	}
 }
 
-static unsigned poll_cq(struct rdc_thread *t, struct rdc_cq *q)
+static unsigned poll_cq(struct rdc_thread *t, struct rdc_cq *q, struct verbs_cq *cq)
 {
 	const struct verbs_ops *ops = t->net->use.ops;
 	struct verbs_wc wc[POLL_BATCH];
@@ -52,7 +57,7 @@ static unsigned poll_cq(struct rdc_thread *t, struct rdc_cq *q)
 	int n = POLL_BATCH, i;
 
 	for (round = 0; round < POLL_ROUNDS && n == POLL_BATCH; round++) {
-		n = ops->poll(q->cq, wc, POLL_BATCH);
+		n = ops->poll(cq, wc, POLL_BATCH);
 		if (n < 0) {
 			broken(t, q, n);
 			return done;
@@ -68,15 +73,28 @@ static unsigned poll_cq(struct rdc_thread *t, struct rdc_cq *q)
 	return done;
 }
 
-/* All of what lies in it now: a goodbye may be behind many messages of other connections. */
-void rdc_drain(struct rdc *c)
+static void drain(struct rdc *c, struct verbs_cq *cq, unsigned entries)
 {
 	unsigned n, done = 0, full = POLL_BATCH * POLL_ROUNDS;
 
 	do {
-		n = c->cq ? poll_cq(c->t, c->cq) : 0;
+		n = poll_cq(c->t, c->cq, cq);
 		done += n;
-	} while (n == full && done < c->cq->size);
+	} while (n == full && done < c->cq->size * entries);
+}
+
+void rdc_drain_sends(struct rdc *c)
+{
+	if (c->cq)
+		drain(c, c->cq->send.cq, SEND_ENTRIES);
+}
+
+/* All of what lies in them now: a goodbye may be behind many messages of other connections. */
+void rdc_drain(struct rdc *c)
+{
+	if (c->cq)
+		drain(c, c->cq->recv.cq, RECV_ENTRIES);
+	rdc_drain_sends(c);
 }
 
 /* Owners are told at last, when everything that came at once is known. */
@@ -101,6 +119,16 @@ static void tell_owners(struct rdc_thread *t)
 	}
 }
 
+/* What has arrived, and then what was acknowledged before that. */
+static unsigned poll_pair(struct rdc_thread *t, struct rdc_cq *q)
+{
+	unsigned n = poll_cq(t, q, q->recv.cq), acked = t->unacked ? poll_cq(t, q, q->send.cq) : 0;
+
+	if (acked)
+		t->patience = proxy_now(t->pt) + RDC_PATIENCE_NS;
+	return n + acked;
+}
+
 unsigned rdc_poll(struct rdc_thread *t)
 {
 	struct list *d, *l;
@@ -113,7 +141,7 @@ unsigned rdc_poll(struct rdc_thread *t)
 			struct rdc_cq *q = list_entry(l, struct rdc_cq, link);
 
 			if (q->used)
-				n += poll_cq(t, q);
+				n += poll_pair(t, q);
 		}
 	}
 	n += !list_empty(&t->dirty);
@@ -121,9 +149,20 @@ unsigned rdc_poll(struct rdc_thread *t)
 	return n;
 }
 
-/* Makes sure that the next completion wakes the thread. */
+static void arm_one(struct rdc_thread *t, struct rdc_cq *q, struct rdc_queue *one)
+{
+	int rc = one->armed ? 0 : t->net->use.ops->arm(one->cq);
+
+	if (rc)
+		broken(t, q, rc);
+	else
+		one->armed = true;
+}
+
+/* Makes sure that the next message wakes the thread, and the next acknowledgement if somebody waits for it. */
 static void arm(struct rdc_thread *t)
 {
+	bool sends = t->urgent || (t->unacked && proxy_now(t->pt) >= t->patience);
 	struct list *d, *l;
 
 	for (d = t->devs.next; d != &t->devs; d = d->next) {
@@ -132,12 +171,10 @@ static void arm(struct rdc_thread *t)
 		for (l = dev->cqs.next; l != &dev->cqs; l = l->next) {
 			struct rdc_cq *q = list_entry(l, struct rdc_cq, link);
 
-			int rc = !q->armed && q->used ? t->net->use.ops->arm(q->cq) : 0;
-
-			if (rc)
-				broken(t, q, rc);
-			else
-				q->armed |= q->used != 0;
+			if (q->used)
+				arm_one(t, q, &q->recv);
+			if (q->used && sends)
+				arm_one(t, q, &q->send);
 		}
 	}
 }
@@ -150,8 +187,11 @@ static void on_comp(struct proxy_watch *w, uint32_t events)
 	(void)events;
 	dev->t->net->use.ops->comp_drain(dev->comp);
 	/* Which one it was is not told; to arm one again that still is does no harm. */
-	for (l = dev->cqs.next; l != &dev->cqs; l = l->next)
-		list_entry(l, struct rdc_cq, link)->armed = false;
+	for (l = dev->cqs.next; l != &dev->cqs; l = l->next) {
+		struct rdc_cq *q = list_entry(l, struct rdc_cq, link);
+
+		q->recv.armed = q->send.armed = false;
+	}
 	rdc_poll(dev->t);
 }
 
@@ -192,34 +232,39 @@ static int dev_get(struct rdc_thread *t, struct verbs_device *device, struct rdc
 	return 0;
 }
 
-static struct rdc_cq *with_room(struct rdc_dev *dev, unsigned entries)
+static struct rdc_cq *with_room(struct rdc_dev *dev)
 {
 	struct list *l;
 
 	for (l = dev->cqs.next; l != &dev->cqs; l = l->next) {
 		struct rdc_cq *q = list_entry(l, struct rdc_cq, link);
 
-		if (q->size - q->used >= entries)
+		if (q->used < q->size)
 			return q;
 	}
 	return NULL;
 }
 
-static int new_cq(struct rdc_dev *dev, unsigned entries, struct rdc_cq **out)
+static int new_cq(struct rdc_dev *dev, struct rdc_cq **out)
 {
+	const struct verbs_ops *ops = dev->t->net->use.ops;
 	struct rdc_cq *q = sys.alloc(sizeof(*q));
 	int rc;
 
 	if (!q)
 		return -ENOMEM;
 	q->dev = dev;
-	q->size = list_empty(&dev->cqs) ? FIRST_CQ * entries
+	q->size = list_empty(&dev->cqs) ? FIRST_CQ
 					: 2 * list_entry(dev->cqs.prev, struct rdc_cq, link)->size;
-	if (q->size > dev->info.max_cqe)
-		q->size = dev->info.max_cqe;
-	rc = q->size < entries
-		     ? -ENOSPC
-		     : dev->t->net->use.ops->cq_create(dev->dev, q->size, dev->comp, &q->cq);
+	if (q->size > dev->info.max_cqe / RECV_ENTRIES)
+		q->size = dev->info.max_cqe / RECV_ENTRIES;
+	rc = q->size ? ops->cq_create(dev->dev, q->size * RECV_ENTRIES, dev->comp, &q->recv.cq)
+		     : -ENOSPC;
+	if (!rc) {
+		rc = ops->cq_create(dev->dev, q->size * SEND_ENTRIES, dev->comp, &q->send.cq);
+		if (rc)
+			ops->cq_destroy(q->recv.cq);
+	}
 	if (rc) {
 		sys.free(q);
 		return rc;
@@ -229,25 +274,51 @@ static int new_cq(struct rdc_dev *dev, unsigned entries, struct rdc_cq **out)
 	return 0;
 }
 
-int rdc_cq_get(struct rdc_thread *t, struct verbs_device *device, unsigned entries,
-	       struct rdc_cq **out)
+int rdc_cq_get(struct rdc_thread *t, struct verbs_device *device, struct rdc_cq **out)
 {
 	struct rdc_dev *dev;
 	int rc = dev_get(t, device, &dev);
 
 	if (rc)
 		return rc;
-	*out = with_room(dev, entries);
+	*out = with_room(dev);
 	if (!*out)
-		rc = new_cq(dev, entries, out);
+		rc = new_cq(dev, out);
 	if (!rc)
-		(*out)->used += entries;
+		(*out)->used++;
 	return rc;
 }
 
-void rdc_cq_put(struct rdc_cq *q, unsigned entries)
+void rdc_cq_put(struct rdc_cq *q)
 {
-	q->used -= entries;
+	q->used--;
+}
+
+/*
+ * An acknowledgement is waited for by who closes or shuts down, by a kernel whose ring is filling up, and by control messages of which
+ * no more may be under way.
+ */
+static bool urgent(const struct rdc *c)
+{
+	return c->hurry || c->want_ctrl || c->state == RDC_CLOSING || c->sends >= RDC_SENDS / 2 ||
+	       c->ctrls >= RDC_CTRL - 1 ||
+	       c->tx_tail - c->tx_done > UINT64_C(1) << (c->net->p.seg_log2 - 1);
+}
+
+void rdc_attend(struct rdc *c)
+{
+	unsigned want = !c->qp || !(c->sends + c->ctrls) ? RDC_QUIET
+			: urgent(c)                      ? RDC_URGENT
+							 : RDC_PATIENT;
+	struct rdc_thread *t = c->t;
+
+	if (want == c->attention)
+		return;
+	if (!t->unacked)
+		t->patience = proxy_now(t->pt) + RDC_PATIENCE_NS;
+	t->unacked += (want != RDC_QUIET) - (c->attention != RDC_QUIET);
+	t->urgent += (want == RDC_URGENT) - (c->attention == RDC_URGENT);
+	c->attention = want;
 }
 
 /* ---- deadlines -------------------------------------------------------------------------------------------------------------- */
@@ -326,6 +397,12 @@ unsigned rdc_net_step(struct rdc_net *n, struct proxy_thread *pt, uint64_t now, 
 	run_deadlines(t, now);
 	if (!list_empty(&t->timed) && t->next_deadline < *next)
 		*next = t->next_deadline;
+	if (t->unacked && !t->urgent && t->patience > now && t->patience < *next)
+		*next = t->patience;
+	if (done || t->unacked)
+		t->busy_until = now + BUSY_NS;
+	if (now < t->busy_until)
+		proxy_defer_events(pt, DEFER);
 	return done;
 }
 
@@ -455,7 +532,8 @@ static void thread_close(struct rdc_thread *t)
 			struct rdc_cq *q = list_entry(dev->cqs.next, struct rdc_cq, link);
 
 			list_del(&q->link);
-			ops->cq_destroy(q->cq);
+			ops->cq_destroy(q->recv.cq);
+			ops->cq_destroy(q->send.cq);
 			sys.free(q);
 		}
 		list_del(&dev->link);

@@ -48,6 +48,8 @@
 #define RDC_CONNECT_NS UINT64_C(60000000000)
 #define RDC_RESOLVE_MS 5000u
 #define RDC_ABORT_NS UINT64_C(2000000000)
+/* Acknowledgements that nobody waits for are looked for at the latest after this time without any. */
+#define RDC_PATIENCE_NS UINT64_C(10000000)
 /* As TCP's, unless TCP_KEEPIDLE says otherwise. */
 #define RDC_KEEP_S 7200u
 /* In the id of a work request that asks whether the peer's device is there: an op that is never sent. */
@@ -89,12 +91,20 @@ struct rdc_dev {
 	struct list cqs;
 };
 
+struct rdc_queue {
+	struct verbs_cq *cq;
+	bool armed;
+};
+
+/*
+ * What its connections receive wakes the thread. What was sent is acknowledged a little before the answer comes, and to be woken for
+ * both costs twice; so acknowledgements have a queue of their own, which is armed only when somebody waits for them (rdc_attend).
+ */
 struct rdc_cq {
 	struct list link;
 	struct rdc_dev *dev;
-	struct verbs_cq *cq;
-	unsigned size, used;
-	bool armed;
+	struct rdc_queue recv, send;
+	unsigned size, used; /* connections */
 };
 
 struct rdc_thread {
@@ -110,6 +120,10 @@ struct rdc_thread {
 	struct list dirty; /* channels that completions have told something */
 	struct list timed; /* channels with a deadline */
 	uint64_t next_deadline;
+	unsigned unacked;  /* channels of which something is under way, */
+	unsigned urgent;   /* and of those where somebody waits for its end */
+	uint64_t patience; /* until then the others' acknowledgements wake nobody */
+	uint64_t busy_until;
 
 	pthread_mutex_t lock; /* of what other threads hand over: */
 	struct list handed;
@@ -191,7 +205,9 @@ struct rdc {
 	bool limited; /* a message said what peer_limit is */
 	unsigned
 		want_ctrl; /* 1 + what to say when there is room: WIRE_RSOCK_SHUTDOWN or _DISCONNECT; 0: nothing */
-	bool tx_shut;  /* said it */
+	bool tx_shut; /* said it */
+	bool hurry;   /* the owner waits until all is acknowledged */
+	enum { RDC_QUIET, RDC_PATIENT, RDC_URGENT } attention; /* as the thread counts it */
 	unsigned news; /* CHANNEL_* that the owner is to be told */
 };
 
@@ -205,14 +221,16 @@ static inline struct rdc *rdc_of(struct channel *c)
 /* Opens the provider once, for all threads: 0, or the same error each time. */
 int rdc_net_ready(struct rdc_net *n);
 struct rdc_thread *rdc_thread_of(struct rdc_net *n, struct proxy_thread *t);
-/* A CQ of the device with room for `entries` more: it counts them. */
-int rdc_cq_get(struct rdc_thread *t, struct verbs_device *dev, unsigned entries,
-	       struct rdc_cq **out);
-void rdc_cq_put(struct rdc_cq *q, unsigned entries);
+/* CQs of the device with room for one more connection: it is counted. */
+int rdc_cq_get(struct rdc_thread *t, struct verbs_device *dev, struct rdc_cq **out);
+void rdc_cq_put(struct rdc_cq *q);
 /* Takes completions and tells owners; how many. It may end and free any connection of the thread. */
 unsigned rdc_poll(struct rdc_thread *t);
-/* Takes the completions of the connection's queue, and tells nobody yet. */
+/* Takes the completions of the connection's queues, and tells nobody yet. */
 void rdc_drain(struct rdc *c);
+void rdc_drain_sends(struct rdc *c);
+/* After what is under way has changed, or who waits for it: how soon the thread has to know. */
+void rdc_attend(struct rdc *c);
 /* `ns` from now on rdc_expired is called, unless rdc_untime comes first. */
 void rdc_time(struct rdc *c, uint64_t ns);
 void rdc_untime(struct rdc *c);
@@ -284,6 +302,7 @@ void rdc_flow(struct rdc *c);
 void rdc_fail(struct rdc *c, int err);
 ssize_t rdc_ring_recv(struct channel *ch, uint64_t head, bool *watch);
 ssize_t rdc_ring_send(struct channel *ch, uint64_t tail);
+void rdc_hurry(struct channel *ch);
 int rdc_say(struct rdc *c, unsigned ctrl);
 /* A write of no bytes, unless something is under way that will tell as well. */
 void rdc_probe(struct rdc *c);

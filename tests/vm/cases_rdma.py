@@ -209,13 +209,12 @@ def rdma_example_rsocket(env):
     check(out == "hello kernel\n", out)
 
 
-# What a kernel on the CPU device does where one on a GPU makes no system call; and the clock, whose calls only an emulated
-# machine has to make.
-NOT_COUNTED = "futex,rt_sigprocmask,clock_gettime"
-POST_SEND = r'write(.*"\\34\\0\\0\\0'  # of the RDMA device's descriptor
+# The clock, whose calls only an emulated machine has to make; and futex and signal masks, which are the CPU device's: waking its kernels.
+NOT_COUNTED = {"futex", "rt_sigprocmask", "clock_gettime"}
+TRACE = "/sys/kernel/tracing/events/raw_syscalls/sys_enter"
 
 
-def talk(env, ours, size, count, rounds, trace=""):
+def talk(env, ours, size, count, rounds):
     """rstream's exchange between the machines, of kernels or of the stock program: its client's output."""
     if ours:
         server = peer(env, env.m1, "rstream-server", "10.0.2.1", 7471, size, count, rounds)
@@ -225,37 +224,50 @@ def talk(env, ours, size, count, rounds, trace=""):
         server = env.m1.start(stock)
         env.m1.run("sleep 1")
         client = f"{stock} -s 10.0.2.1"
-    out = env.m2.run(f"{trace} {client}", 50)
+    out = env.m2.run(client, 50)
     server.expect(0, 20)
     return out
 
 
 def counts(env, ours, size, rounds):
-    """Posts, packets and (--long) system calls of a client in so many rounds."""
-    trace = f"!{NOT_COUNTED}" if env.opt.long else "write"
-    before = env.m2.counters()["sent_pkts"]
-    talk(env, ours, size, 1, rounds, f"strace -f --seccomp-bpf -e 'trace={trace}' -o /tmp/calls")
-    packets = env.m2.counters()["sent_pkts"] - before
-    posts, calls = (int(n) for n in env.m2.run(f"grep -c '{POST_SEND}' /tmp/calls; grep -vc resumed /tmp/calls").split())
-    return posts, packets, calls
+    """Posts, packets and system calls of a client in so many rounds. The machine's kernel counts the calls: strace would make each
+    last so long that the answer is there when it returns, and nobody sleeps. Counted is the thread that has the RDMA device; a
+    kernel's own thread makes calls only on the CPU device (and wakes the former by one)."""
+    name = "rdma_peer" if ours else "rstream"
+    env.m2.run(f"echo 'hist:keys=common_pid,id.syscall if comm == \"{name}\"' >{TRACE}/trigger")
+    try:
+        before = env.m2.counters()["sent_pkts"]
+        talk(env, ours, size, 1, rounds)
+        packets = env.m2.counters()["sent_pkts"] - before
+        seen = env.m2.run(f"cat {TRACE}/hist")
+    finally:
+        env.m2.run(f"echo '!hist:keys=common_pid,id.syscall' >{TRACE}/trigger")
+    threads = {}
+    for thread, call, n in re.findall(r"common_pid: *(\d+), id: sys_(\w+) .*hitcount: *(\d+)", seen):
+        threads.setdefault(thread, {})[call] = int(n)
+    calls = max(threads.values(), key=lambda of: of.get("ioctl", 0))
+    return calls["write"], packets, sum(n for call, n in calls.items() if call not in NOT_COUNTED)
 
 
 @case(150)
 def rdma_costs(env):
-    """Posts and packets a message between two kernels, beside stock rstream's: as many, or one in ten more. Taken as the
-    difference of a long and a short run, so that setting up does not count. System calls (--long) are a figure without a
-    bar: who waits longer for the emulated peer asks more often."""
-    env.on_clean(env.m2, "rm -f /tmp/calls")
-    for size, few, many in (64, 5, 55), (65536, 4, 24):
+    """Posts, packets and system calls a message between two kernels, beside stock rstream's, both waiting asleep (rstream -T b): as many,
+    or one in ten more. Taken as the difference of a long and a short run, so that setting up does not count. Posts are calls
+    here (write), as rdma_rxe has no doorbell. With 64 B there are but three or four calls, and two more are allowed: who serves many
+    sockets waits for them by one call (epoll_wait) and takes what came by another, for the network and for a kernel that is slower
+    than the proxy's spin, as emulated processors make it."""
+    env.m2.run("grep -q tracefs /proc/mounts || mount -t tracefs none /sys/kernel/tracing")
+    for size, few, many, more in (64, 10, 110, 2), (65536, 4, 24, 0):
         taken = []
         for ours in False, True:
             short, long = counts(env, ours, size, few), counts(env, ours, size, many)
             taken.append([(b - a) / (many - few) for a, b in zip(short, long)])
         theirs, mine = taken
-        for i, name in enumerate(("posts", "packets", "system calls") if env.opt.long else ("posts", "packets")):
+        for i, name in enumerate(("posts", "packets", "system calls")):
             env.note(f"{size} B: {mine[i]:.2f} {name} a message, rstream {theirs[i]:.2f}")
-        for i in 0, 1:
-            check(mine[i] <= 1.1 * theirs[i], f"{size} B: {mine[:2]} posts and packets a message, rstream {theirs[:2]}")
+        for i in range(3):
+            allowed = 1.1 * theirs[i] + (more if i == 2 else 0)
+            check(mine[i] <= allowed, f"{size} B: {mine} posts, packets and system calls a message, rstream {theirs}")
 
 
 @case(120)

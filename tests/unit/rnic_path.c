@@ -159,6 +159,55 @@ static void silence_is_the_safe_one(void **state)
 	assert_true(there("ip link set pb mtu 9000"));
 }
 
+/* An asynchronous event within 5 s. */
+static void next_is(struct verbs_events *e, enum verbs_event_type type,
+		    const struct verbs_device *d)
+{
+	struct pollfd p = { .fd = verbs_rnic.events_fd(e), .events = POLLIN };
+	struct verbs_event ev;
+	int rc, tries = 50;
+
+	while ((rc = verbs_rnic.event_next(e, &ev)) == -EAGAIN && tries--)
+		poll(&p, 1, 100);
+	assert_int_equal(rc, 0);
+	assert_int_equal(ev.type, type);
+	assert_ptr_equal(ev.device, d);
+}
+
+static void an_interface_that_goes_down_says_so(void **state)
+{
+	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(9) };
+	struct verbs_device_info info;
+	struct verbs_events *e;
+	struct verbs_event ev;
+	struct verbs_id *id;
+	struct verbs_device *d;
+	struct verbs *v;
+	char why[128];
+
+	(void)state;
+	if (!ready)
+		skip();
+	inet_pton(AF_INET, "10.79.0.1", &in.sin_addr);
+	assert_int_equal(verbs_rnic.open(&v, why, sizeof(why)), 0);
+	assert_int_equal(verbs_rnic.events_open(v, VERBS_EVENTS_ASYNC, &e), 0);
+	assert_int_equal(verbs_rnic.id_create(e, NULL, &id), 0);
+	assert_int_equal(verbs_rnic.bind(id, (struct sockaddr *)&in, sizeof(in)), 0);
+	d = verbs_rnic.id_device(id);
+	assert_int_equal(system("ip link set pa down"), 0);
+	next_is(e, VERBS_EVENT_PORT_DOWN, d);
+	assert_int_equal(verbs_rnic.device_info(d, &info), 0);
+	assert_int_equal(info.port, VERBS_PORT_DOWN);
+	assert_int_equal(system("ip link set pa up"), 0);
+	next_is(e, VERBS_EVENT_PORT_ACTIVE, d);
+	/* Something else of the interface is no news of the port. */
+	assert_int_equal(system("ip addr add 10.79.1.1/24 dev pa"), 0);
+	assert_int_equal(verbs_rnic.event_next(e, &ev), -EAGAIN);
+	verbs_rnic.id_destroy(id);
+	verbs_rnic.events_close(e);
+	verbs_rnic.close(v);
+}
+
 static void a_user_who_knows_is_believed(void **state)
 {
 	(void)state;
@@ -176,6 +225,7 @@ int main(void)
 		cmocka_unit_test(as_large_as_what_comes_back_whole),
 		cmocka_unit_test(a_peer_that_answers_in_pieces_gets_no_more_than_it_sends),
 		cmocka_unit_test(silence_is_the_safe_one),
+		cmocka_unit_test(an_interface_that_goes_down_says_so),
 		cmocka_unit_test(a_user_who_knows_is_believed),
 	};
 	int rc;

@@ -52,13 +52,18 @@ void vevents_drop(struct verbs_id *id)
 	pthread_mutex_unlock(&id->v->ev_lock);
 }
 
-void vevents_device_error(struct verbs_device *d)
+void vevents_device(struct verbs_device *d, unsigned what)
 {
 	pthread_mutex_lock(&d->v->ev_lock);
-	if (d->v->async && !d->error_pending) {
-		d->error_pending = true;
-		list_add_tail(&d->v->async->errors, &d->error);
-		ring(d->v->async);
+	if (d->v->async) {
+		if (!d->pending)
+			list_add_tail(&d->v->async->devices, &d->async);
+		if (~d->pending & what)
+			ring(d->v->async);
+		/* Of a port the last news counts. */
+		if (what & (VPENDING_UP | VPENDING_DOWN))
+			d->pending &= ~(unsigned)(VPENDING_UP | VPENDING_DOWN);
+		d->pending |= what;
 	}
 	pthread_mutex_unlock(&d->v->ev_lock);
 }
@@ -72,7 +77,7 @@ int vevents_open(struct verbs *v, unsigned flags, struct verbs_events **out)
 		return -ENOMEM;
 	e->v = v;
 	list_init(&e->queue);
-	list_init(&e->errors);
+	list_init(&e->devices);
 	e->fd = sys.eventfd();
 	if (e->fd < 0)
 		rc = e->fd;
@@ -97,11 +102,11 @@ void vevents_close(struct verbs_events *e)
 	pthread_mutex_lock(&e->v->ev_lock);
 	if (e->v->async == e)
 		e->v->async = NULL;
-	while (!list_empty(&e->errors)) {
-		struct verbs_device *d = list_entry(e->errors.next, struct verbs_device, error);
+	while (!list_empty(&e->devices)) {
+		struct verbs_device *d = list_entry(e->devices.next, struct verbs_device, async);
 
-		list_del(&d->error);
-		d->error_pending = false;
+		list_del(&d->async);
+		d->pending = 0;
 	}
 	pthread_mutex_unlock(&e->v->ev_lock);
 	sys.close(e->fd);
@@ -127,6 +132,21 @@ static void take(struct verbs_events *e, struct verbs_event *out)
 				     .param = ev->param };
 }
 
+/* Of a device one thing at a time. */
+static void take_device(struct verbs_events *e, struct verbs_event *out)
+{
+	struct verbs_device *d = list_entry(e->devices.next, struct verbs_device, async);
+	unsigned port = d->pending & (VPENDING_UP | VPENDING_DOWN);
+
+	*out = (struct verbs_event){ .type = !port                ? VERBS_EVENT_QP_ERROR
+					     : port & VPENDING_UP ? VERBS_EVENT_PORT_ACTIVE
+								  : VERBS_EVENT_PORT_DOWN,
+				     .device = d };
+	d->pending &= port ? ~port : 0;
+	if (!d->pending)
+		list_del(&d->async);
+}
+
 /* As with librdmacm, the active side's queue pair works when its user has heard of it. */
 static void finish(struct verbs_event *ev)
 {
@@ -146,12 +166,8 @@ int vevents_next(struct verbs_events *e, struct verbs_event *out)
 	pthread_mutex_lock(&e->v->ev_lock);
 	if (!list_empty(&e->queue)) {
 		take(e, out);
-	} else if (!list_empty(&e->errors)) {
-		struct verbs_device *d = list_entry(e->errors.next, struct verbs_device, error);
-
-		list_del(&d->error);
-		d->error_pending = false;
-		*out = (struct verbs_event){ .type = VERBS_EVENT_QP_ERROR, .device = d };
+	} else if (!list_empty(&e->devices)) {
+		take_device(e, out);
 	} else {
 		rc = sys.read(e->fd, &count, sizeof(count)) == -EBADF ? -EBADF : -EAGAIN;
 	}

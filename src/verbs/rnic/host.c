@@ -119,6 +119,10 @@ static void aside(struct vhost *h, int fd)
 	if (fd == h->kick_fd) {
 		if (sys.read(fd, &count, sizeof(count)) < 0)
 			return; /* somebody else's turn has met it */
+	} else if (fd == h->port_fd) {
+		vhost_lock(h);
+		vport_hear(h);
+		vhost_unlock(h);
 	} else if (fd != rnic_udp_fd(h->wire) && fd != h->probe.fd) {
 		vhost_lock(h);
 		vshare_take(h, fd, sys.now_ns());
@@ -169,7 +173,7 @@ static void hear_device(void *ctx, const struct rnic_event *ev)
 	    ev->type != RNIC_EVENT_QP_ACCESS_ERR)
 		return;
 	for (l = h->devices.next; l != &h->devices; l = l->next)
-		vevents_device_error(list_entry(l, struct verbs_device, on));
+		vevents_device(list_entry(l, struct verbs_device, on), VPENDING_ERROR);
 }
 
 /*
@@ -278,6 +282,9 @@ static int open_waiting(struct vhost *h)
 	    (rc = watch(h->kick_ep, h->kick_fd)) || (rc = watch(h->all_ep, h->kick_fd)) ||
 	    (rc = watch(h->all_ep, rnic_udp_fd(h->wire))))
 		return rc;
+	if (h->port_fd >= 0 &&
+	    ((rc = watch(h->all_ep, h->port_fd)) || (rc = watch(h->kick_ep, h->port_fd))))
+		return rc;
 	rc = -pthread_create(&h->thread, NULL, host_main, h);
 	h->running = !rc;
 	return rc;
@@ -310,6 +317,7 @@ static void host_free(struct vhost *h)
 	}
 	vstat_close(h);
 	vprobe_close(h);
+	vport_close(h);
 	close_fd(h->all_ep);
 	close_fd(h->kick_ep);
 	close_fd(h->kick_fd);
@@ -342,6 +350,7 @@ static int host_open(const struct vaddr *a, bool quiet, struct vhost **out)
 	h->mtu_code = wire_mtu_code(a->mtu > HEADERS ? a->mtu - HEADERS : 0);
 	h->all_ep = h->kick_ep = h->kick_fd = h->share_fd = h->page_fd = -1;
 	vprobe_open(h);
+	vport_open(h);
 	h->mtu_forced = vaddr_forced_mtu() != 0;
 	list_init(&h->port_names);
 	list_init(&h->waiting);

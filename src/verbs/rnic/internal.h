@@ -9,6 +9,7 @@
  *	nobody.c	whether the machine knows that a peer is not there
  *	far.c		memory of GPUs
  *	id.c		listeners and connections
+ *	port.c		whether interfaces are up
  *	probe.c		how large packets to a peer may be
  *	events.c	queues of events
  *	data.c		completion queues, queue pairs, posting
@@ -78,6 +79,8 @@ struct vhost {
 	pthread_t thread;
 	bool running, stop;
 	int all_ep, kick_ep, kick_fd;
+	int port_fd; /* news of interfaces, -1: none */
+	bool port_up;
 	int share_fd; /* packets that other processes pass on, see share.c */
 	uint8_t slot;
 	struct list port_names; /* of RDMA ports, with sockets as share_fd */
@@ -120,14 +123,16 @@ struct verbs {
 	struct verbs_events *async;
 };
 
+enum { VPENDING_ERROR = 1, VPENDING_UP = 2, VPENDING_DOWN = 4 };
+
 struct verbs_device {
 	struct list link; /* in the provider's list */
 	struct list on;   /* in the host's list */
 	struct verbs *v;
 	struct vhost *host;
 	struct rnic_pd *pd;
-	bool error_pending;
-	struct list error; /* in the queue of asynchronous events, while pending */
+	unsigned pending;  /* VPENDING_* */
+	struct list async; /* in the queue of asynchronous events, while something is pending */
 };
 
 /* An event on its way. Each lies in what it is about, so that none is lost for lack of memory. */
@@ -146,7 +151,7 @@ struct verbs_events {
 	struct verbs *v;
 	int fd;
 	struct list queue;
-	struct list errors; /* devices of which a queue pair failed */
+	struct list devices; /* of which something is to be told */
 };
 
 /* One address on which an id listens. */
@@ -254,6 +259,14 @@ void vhost_hand_over(struct vhost *h);
 /* At open, before the thread runs, or with the lock: the thread wakes up when it is readable. */
 int vhost_watch(struct vhost *h, int fd);
 
+/* --- port.c ------------------------------------------------------------------------------------- */
+
+/* Without it a host works all the same: its port is looked at when somebody asks. */
+void vport_open(struct vhost *h);
+void vport_close(struct vhost *h);
+/* With the lock. Something has changed. */
+void vport_hear(struct vhost *h);
+
 /* --- probe.c ------------------------------------------------------------------------------------ */
 
 void vprobe_open(struct vhost *h);
@@ -291,7 +304,8 @@ uint64_t vstat_look(struct vhost *h, uint64_t now);
 void vevent_put(struct vevent *ev, enum verbs_event_type type, int status, unsigned reason);
 /* Takes an id's events out of its queue. */
 void vevents_drop(struct verbs_id *id);
-void vevents_device_error(struct verbs_device *d);
+/* A queue pair failed; the port went up or down: VPENDING_*. */
+void vevents_device(struct verbs_device *d, unsigned what);
 int vevents_open(struct verbs *v, unsigned flags, struct verbs_events **out);
 void vevents_close(struct verbs_events *e);
 int vevents_fd(struct verbs_events *e);

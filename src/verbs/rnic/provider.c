@@ -75,7 +75,7 @@ static int device_new(struct verbs *v, const struct vaddr *a, bool quiet, struct
 	if (!d)
 		return -ENOMEM;
 	d->v = v;
-	list_init(&d->error);
+	list_init(&d->async);
 	rc = vhost_get(a, quiet, &d->host);
 	if (rc) {
 		sys.free(d);

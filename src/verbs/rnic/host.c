@@ -119,13 +119,12 @@ static void aside(struct vhost *h, int fd)
 	if (fd == h->kick_fd) {
 		if (sys.read(fd, &count, sizeof(count)) < 0)
 			return; /* somebody else's turn has met it */
-	} else if (fd == h->port_fd) {
+	} else if (fd != rnic_udp_fd(h->wire)) {
 		vhost_lock(h);
-		vport_hear(h);
-		vhost_unlock(h);
-	} else if (fd != rnic_udp_fd(h->wire) && fd != h->probe.fd) {
-		vhost_lock(h);
-		vshare_take(h, fd, sys.now_ns());
+		if (fd == h->port_fd)
+			vport_hear(h);
+		else if (fd != h->probe.fd)
+			vshare_take(h, fd, sys.now_ns());
 		run(h, sys.now_ns());
 		vhost_unlock(h);
 	}

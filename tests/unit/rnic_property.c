@@ -280,9 +280,16 @@ static bool finished(const struct world *w)
 	return true;
 }
 
+/* What the seeds brought about, so that a run can be seen to have exercised it. */
+static struct {
+	struct rnic_counters c;
+	unsigned failed, flows;
+	uint64_t ns; /* of virtual time */
+} total;
+
 static void run(struct world *w)
 {
-	uint64_t end = w->g.now + 600 * RIG_S;
+	uint64_t begin = w->g.now, end = begin + 600 * RIG_S;
 	unsigned i;
 
 	while (!finished(w)) {
@@ -304,6 +311,7 @@ static void run(struct world *w)
 		rig_run(&w->g, 1 + below(&w->s, 1u << below(&w->s, 20)));
 		poll_all(w);
 	}
+	total.ns += w->g.now - begin;
 }
 
 /* --- the end ------------------------------------------------------------------------------------ */
@@ -344,12 +352,6 @@ static void draw_faults(struct world *w, struct rnic_mem_faults *m)
 	/* A corrupted packet is a lost one. */
 	w->loss += m->corrupt;
 }
-
-/* What the seeds brought about, so that a run can be seen to have exercised it. */
-static struct {
-	struct rnic_counters c;
-	unsigned failed, flows;
-} total;
 
 static void add_up(const struct world *w)
 {
@@ -427,9 +429,10 @@ static void one_world(uint64_t seed)
 
 /* One thread: TSan has nothing to find and takes ten times as long. */
 #ifdef __SANITIZE_THREAD__
-static uint64_t first_seed = 1, seeds = 30;
+static uint64_t first_seed = 1, seeds = 30, long_seeds = 300;
 #else
-static uint64_t first_seed = 1, seeds = 300;
+/* The long run is ten minutes of virtual time. */
+static uint64_t first_seed = 1, seeds = 300, long_seeds = 20000;
 #endif
 
 static void random_work_lists_match_the_model(void **state)
@@ -444,12 +447,13 @@ static void random_work_lists_match_the_model(void **state)
 		one_world(i);
 	}
 	print_message(
-		"%u lists, %u of them ran out of retries; %llu packets, %llu sent again, %llu time-outs, "
+		"%u lists in %.1f s of virtual time, %u of them ran out of retries; %llu packets, %llu sent again, %llu time-outs, "
 		"%llu NAKs, %llu implied, %llu RNR, %llu duplicates\n",
-		total.flows, total.failed, (unsigned long long)total.c.tx_packets,
-		(unsigned long long)total.c.retransmits, (unsigned long long)total.c.timeouts,
-		(unsigned long long)total.c.rx_naks, (unsigned long long)total.c.implied_naks,
-		(unsigned long long)total.c.rx_rnr_naks, (unsigned long long)total.c.rx_duplicate);
+		total.flows, (double)total.ns / 1e9, total.failed,
+		(unsigned long long)total.c.tx_packets, (unsigned long long)total.c.retransmits,
+		(unsigned long long)total.c.timeouts, (unsigned long long)total.c.rx_naks,
+		(unsigned long long)total.c.implied_naks, (unsigned long long)total.c.rx_rnr_naks,
+		(unsigned long long)total.c.rx_duplicate);
 	if (seeds >= 100)
 		assert_true(total.c.rx_naks && total.c.implied_naks && total.c.rx_rnr_naks &&
 			    total.c.timeouts && total.c.rx_duplicate);
@@ -462,7 +466,7 @@ int main(int argc, char **argv)
 	};
 
 	if (getenv("GPUNET_LONG"))
-		seeds = 5000;
+		seeds = long_seeds;
 	if (argc > 1) {
 		first_seed = strtoull(argv[1], NULL, 0);
 		seeds = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;

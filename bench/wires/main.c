@@ -359,7 +359,7 @@ static unsigned take(struct end *e)
 
 /* ---- the two namespaces -------------------------------------------------------------------------------- */
 
-static void shell(const char *fmt, ...)
+__attribute__((format(printf, 1, 2))) static void shell(const char *fmt, ...)
 {
 	char line[512];
 	va_list ap;

@@ -461,6 +461,8 @@ void rnic_comp_arm(struct rnic_qp *qp);
 /* --- resp.c, respout.c, ud.c ------------------------------------------------------------------- */
 
 void rnic_resp_receive(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_t now);
+/* Of responses nothing but an ACK is due. */
+bool rnic_resp_has_ack_only(const struct rnic_qp *qp);
 /* Sends one packet of responses, as rnic_req_send(). */
 int rnic_resp_send(struct rnic_qp *qp, uint64_t now);
 void rnic_ud_receive(struct rnic_qp *qp, const struct rnic_rx *rx, const struct wire_roce *pkt);

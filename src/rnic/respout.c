@@ -159,6 +159,13 @@ static bool too_early(const struct rnic_qp *qp, const struct rnic_res *res)
 	return qp->dma && (res->waits || (int32_t)(qp->dma->due_tail - res->after) < 0);
 }
 
+bool rnic_resp_has_ack_only(const struct rnic_qp *qp)
+{
+	const struct rnic_resp *p = &qp->resp;
+
+	return p->ack && !p->nak && p->out_tail == p->out_head && rnic_qp_reliable(qp);
+}
+
 int rnic_resp_send(struct rnic_qp *qp, uint64_t now)
 {
 	struct rnic_resp *p = &qp->resp;

@@ -188,7 +188,7 @@ static int turn(struct rnic_qp *qp, uint64_t now, unsigned burst)
 		return -EAGAIN;
 	while (n < burst) {
 		/* One of each kind in turn, so that neither starves the other. */
-		a = rnic_resp_send(qp, now);
+		a = rnic_resp_has_ack_only(qp) ? 0 : rnic_resp_send(qp, now);
 		b = a == -EAGAIN ? a : rnic_req_send(qp, now);
 		if (b == -EAGAIN)
 			return -EAGAIN;
@@ -196,6 +196,9 @@ static int turn(struct rnic_qp *qp, uint64_t now, unsigned burst)
 			break;
 		n += (unsigned)(a + b);
 	}
+	/* An ACK comes last, for it is shorter than any request: so a wire can send it together with those (UDP_SEGMENT). */
+	if (rnic_resp_has_ack_only(qp) && rnic_resp_send(qp, now) == -EAGAIN)
+		return -EAGAIN;
 	rnic_comp_report(qp);
 	if (qp->state == RNIC_QPS_ERR)
 		rnic_rq_flush(qp);

@@ -222,6 +222,51 @@ static void everything_arrives_one_by_one(void **state)
 	everything_arrives(addr_a, addr_b, true);
 }
 
+/* Receives until that many packets have come. */
+static void take_in(struct end *e, uint64_t packets)
+{
+	uint64_t end = sys.now_ns() + UINT64_C(5000000000);
+
+	while (rnic_udp_stats(e->wire)->rx_packets < packets) {
+		assert_true(sys.now_ns() < end);
+		assert_true(rnic_udp_poll(e->wire, sys.now_ns(), 1) >= 0);
+	}
+}
+
+/* A message is answered before it is acknowledged: both go out in one system call, and each way is one. */
+static void an_answer_takes_the_acknowledgement_along(void **state)
+{
+	struct end a, b;
+	struct rnic_qp *qa, *qb;
+	const struct rnic_udp_stats *s;
+	struct rnic_wc wc;
+
+	(void)state;
+	end_open_or_skip(&a, addr_a, NULL);
+	end_open_or_skip(&b, addr_b, NULL);
+	qa = make_qp(&a);
+	qb = make_qp(&b);
+	rnic_join(qa, rnic_qp_num(qb), 4096, a.gid[0], b.gid[0]);
+	rnic_join(qb, rnic_qp_num(qa), 4096, b.gid[0], a.gid[0]);
+	s = rnic_udp_stats(b.wire);
+	assert_int_equal(post(&a, qa, &b, RNIC_WR_WRITE, 0, 64, 0, 1), 0);
+	rnic_step(a.r, sys.now_ns(), 256);
+	take_in(&b, 1);
+	assert_int_equal(post(&b, qb, &a, RNIC_WR_WRITE, 0, 64, 0, 2), 0);
+	rnic_step(b.r, sys.now_ns(), 256);
+	assert_int_equal(s->tx_packets, 2);
+	assert_int_equal(s->tx_sends, 1);
+	take_in(&a, 2);
+	assert_int_equal(rnic_udp_stats(a.wire)->rx_receives, 1);
+	assert_int_equal(rnic_cq_poll(a.cq, &wc, 1), 1);
+	assert_int_equal(wc.wr_id, 1);
+	wait_for(&b, &a, 2);
+	rnic_qp_destroy(qa);
+	rnic_qp_destroy(qb);
+	end_close(&a);
+	end_close(&b);
+}
+
 static void a_device_talks_to_itself_on_ipv6(void **state)
 {
 	struct end a;
@@ -641,6 +686,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(everything_arrives_in_segments),
 		cmocka_unit_test(everything_arrives_one_by_one),
+		cmocka_unit_test(an_answer_takes_the_acknowledgement_along),
 		cmocka_unit_test(a_device_talks_to_itself_on_ipv6),
 		cmocka_unit_test(a_port_that_is_taken_is_a_named_error),
 		cmocka_unit_test(an_address_of_another_machine_is_refused),

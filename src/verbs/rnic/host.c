@@ -19,6 +19,7 @@
 
 enum {
 	BUDGET = 256, /* packets of one pass, in and out each */
+	FEW = 2, /* a message and an acknowledgement: more may come, but somebody waits for these */
 	MAX_QP = 16368,
 	HEADERS = 80, /* of IPv6 or IPv4, UDP and RoCE: as rdma_rxe counts */
 	PORTS = 65536,
@@ -34,12 +35,12 @@ static struct list hosts = { &hosts, &hosts };
 
 /* --- progress ----------------------------------------------------------------------------------- */
 
-/* One pass; the time of the next that is needed without news. */
-static uint64_t run(struct vhost *h, uint64_t now)
+/* What is to be done about what has come, and in time; the time of the next pass that is needed without news. */
+static uint64_t proceed(struct vhost *h, uint64_t now)
 {
 	uint64_t next, cm, stat, probe;
 
-	rnic_udp_poll(h->wire, now, BUDGET);
+	h->put_off = false;
 	probe = vprobe_work(h, now);
 	rnic_gsi_poll(h->gsi, now);
 	cm = rnic_cm_step(h->cm, now);
@@ -49,6 +50,12 @@ static uint64_t run(struct vhost *h, uint64_t now)
 	next = probe < next ? probe : next;
 	stat = vstat_look(h, now);
 	return stat < next ? stat : next;
+}
+
+static uint64_t run(struct vhost *h, uint64_t now)
+{
+	rnic_udp_poll(h->wire, now, BUDGET);
+	return proceed(h, now);
 }
 
 static void kick(struct vhost *h)
@@ -68,16 +75,42 @@ static void keep_time(struct vhost *h, uint64_t next)
 	kick(h);
 }
 
+/* Receives until nothing more comes, or few packets at once: to see that nothing is behind those takes a system call. */
+static unsigned receive(struct vhost *h, uint64_t now)
+{
+	unsigned all = 0;
+	int n;
+
+	do {
+		n = rnic_udp_poll(h->wire, now, 1);
+		all += n > 0 ? (unsigned)n : 0;
+	} while (n > FEW && all < BUDGET);
+	return all;
+}
+
 void vhost_poll(struct vhost *h)
 {
-	h->polled_at = sys.now_ns();
-	keep_time(h, run(h, h->polled_at));
+	uint64_t now = sys.now_ns();
+	unsigned n = receive(h, now);
+
+	h->polled_at = now;
+	/*
+	 * Who polls may have an answer to what came, and posts it next: then the acknowledgement goes with it, and in no case
+	 * does he wait until it is sent. If he just polls again, it goes then.
+	 */
+	if (n && n <= FEW && !h->put_off) {
+		h->put_off = true;
+		keep_time(h, now);
+		return;
+	}
+	keep_time(h, proceed(h, now));
 }
 
 void vhost_flush(struct vhost *h)
 {
 	uint64_t now = sys.now_ns(), next = rnic_step(h->r, now, BUDGET), stat = vstat_look(h, now);
 
+	h->put_off = false;
 	next = stat < next ? stat : next;
 	stat = vprobe_work(h, now);
 	next = stat < next ? stat : next;

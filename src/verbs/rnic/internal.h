@@ -103,6 +103,7 @@ struct vhost {
 	uint64_t polled_at;          /* somebody polled and ran the device */
 	uint64_t wake_at;            /* the thread looks again then, whatever happens */
 	bool backoff;                /* it leaves packets to those who poll */
+	bool put_off;                /* what came last has had no consequences yet */
 	struct list waiting;         /* ids that wait for an RTU */
 	struct {
 		int fd; /* of ICMP, -1: not open */

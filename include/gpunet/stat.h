@@ -92,7 +92,7 @@ struct gpunet_stat_socket {
 		"rx_stale_response", "rx_dropped_no_wqe", "rx_access", "rx_invalid", "rx_cnp",  \
 		"tx_cnp", "rx_marked", "paced", "tx_acks", "tx_naks", "tx_rnr_naks", "rx_naks", \
 		"rx_rnr_naks", "implied_naks", "retransmits", "timeouts", "retry_exceeded",     \
-		"rnr_exceeded", "turns", "held", "held_lost", "cq_full", "mtu_blocked"
+		"rnr_exceeded", "turns", "held", "held_lost", "cq_full", "mtu_blocked", "probes"
 
 struct gpunet_stat_rnic {
 	uint64_t magic; /* 0: being opened, or closed */

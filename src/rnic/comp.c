@@ -18,6 +18,10 @@
 /* A peer that asks so often for one and the same packet will not get it. */
 enum { BLOCKED = 8 };
 
+/* A peer whose program does other things for a moment, or whose thread has to be woken, answers by then. */
+#define PROBE_NS UINT64_C(4000000)
+#define PROBES 8 /* to 256 times that */
+
 /* Puts the cursor on `psn`, which is at or after una_psn and not beyond what was sent. */
 static void cursor_to_una(struct rnic_qp *qp)
 {
@@ -32,11 +36,50 @@ static void cursor_to_una(struct rnic_qp *qp)
 	sq->local_err = 0;
 }
 
+/*
+ * A NAK is sent once for each gap, so if it is lost, nothing tells of the gap but that everything stands still. The time-out is
+ * the user's and long, so what is not acknowledged is sent again some time before: when an answer takes far longer than
+ * they used to, then after twice that, and so on. Such a probe costs no retry, and the time-out goes on.
+ */
+static uint64_t probe_at(const struct rnic_sq *sq)
+{
+	uint64_t wait = 2 * sq->rtt + 4 * sq->rtt_dev;
+
+	if (!sq->rtt || sq->rtx_at == RNIC_NEVER || sq->probes >= PROBES)
+		return RNIC_NEVER;
+	wait = (wait > PROBE_NS ? wait : PROBE_NS) << sq->probes;
+	/* Near the time-out there is no sense in it. */
+	return 2 * wait < sq->rtx_at - sq->moved_at ? sq->moved_at + wait : RNIC_NEVER;
+}
+
+static void note_answer(struct rnic_sq *sq, uint64_t now)
+{
+	uint64_t took = now - sq->timed_at, off = took > sq->rtt ? took - sq->rtt : sq->rtt - took;
+
+	sq->rtt_dev = sq->rtt ? (3 * sq->rtt_dev + off) / 4 : took / 2;
+	sq->rtt = sq->rtt ? (7 * sq->rtt + took) / 8 : took + 1;
+	sq->timed_at = 0;
+}
+
+void rnic_comp_wait(struct rnic_qp *qp, uint64_t now)
+{
+	struct rnic_sq *sq = &qp->sq;
+
+	if (!qp->attr.timeout)
+		return;
+	sq->rtx_at = now + wire_ack_timeout_ns(qp->attr.timeout);
+	sq->moved_at = now;
+	sq->probes = 0;
+	rnic_comp_arm(qp);
+}
+
 void rnic_comp_arm(struct rnic_qp *qp)
 {
 	struct rnic_sq *sq = &qp->sq;
 	uint64_t at = sq->rnr_until ? sq->rnr_until : sq->rtx_at;
 
+	if (!sq->rnr_until && probe_at(sq) < at)
+		at = probe_at(sq);
 	if (qp->cc.wait_until && qp->cc.wait_until < at)
 		at = qp->cc.wait_until;
 	/* An earlier alarm finds out that it is not time yet and sets the next: cheaper than moving it at each ACK. */
@@ -157,6 +200,21 @@ static void go_back(struct rnic_qp *qp, uint32_t seen, bool restarts)
 	sq->beyond = seen;
 }
 
+/* Only if nothing else can be sent, what is under way asked for an answer. */
+static void probe(struct rnic_qp *qp)
+{
+	struct rnic_sq *sq = &qp->sq;
+	bool full = wire_psn_diff(sq->snd_psn, sq->una_psn) >= (int32_t)sq->cwnd;
+
+	sq->probes++;
+	if (qp->cc.wait_until || (!full && sq->cur != sq->head) ||
+	    (sq->blocked && mtu_too_large(qp)))
+		return;
+	qp->r->ctr.probes++;
+	cursor_to_una(qp);
+	rnic_kick(qp);
+}
+
 void rnic_comp_timer(struct rnic_qp *qp, uint64_t now)
 {
 	struct rnic_sq *sq = &qp->sq;
@@ -179,6 +237,8 @@ void rnic_comp_timer(struct rnic_qp *qp, uint64_t now)
 			give_up(qp);
 		else
 			retry(qp);
+	} else if (now >= probe_at(sq)) {
+		probe(qp);
 	}
 	rnic_comp_arm(qp);
 }
@@ -208,6 +268,8 @@ void rnic_comp_advance(struct rnic_qp *qp, uint32_t psn, uint64_t now)
 	sq->full_passed = sq->full_passed || full_size(qp);
 	sq->blocked = 0;
 	sq->una_psn = psn;
+	if (sq->timed_at && wire_psn_diff(psn, sq->timed_psn) > 0)
+		note_answer(sq, now);
 	sq->retry_left = (uint8_t)qp->attr.retry;
 	sq->rnr_left = (uint8_t)qp->attr.rnr_retry;
 	sq->went_back = false;
@@ -218,10 +280,8 @@ void rnic_comp_advance(struct rnic_qp *qp, uint32_t psn, uint64_t now)
 	if (wire_psn_diff(psn, sq->snd_psn) > 0)
 		cursor_to_una(qp);
 	sq->rtx_at = RNIC_NEVER;
-	if (sq->una_psn != sq->snd_psn && qp->attr.timeout && rnic_qp_reliable(qp)) {
-		sq->rtx_at = now + wire_ack_timeout_ns(qp->attr.timeout);
-		rnic_comp_arm(qp);
-	}
+	if (sq->una_psn != sq->snd_psn && rnic_qp_reliable(qp))
+		rnic_comp_wait(qp, now);
 	if (sq->local_err && sq->una == sq->cur)
 		rnic_qp_error(qp, (enum rnic_wc_status)sq->local_err);
 	rnic_comp_report(qp);

@@ -195,6 +195,12 @@ struct rnic_sq {
 	bool went_back;     /* to una_psn, and nothing was acknowledged since */
 	uint32_t beyond;    /* PSN of the response that made it go back */
 	uint64_t rtx_at;    /* RNIC_NEVER: off */
+	uint64_t moved_at;  /* when that was set: the last progress */
+	unsigned probes;    /* since then, comp.c */
+	uint32_t timed_psn; /* of the packet whose acknowledgement is timed, */
+	uint64_t timed_at;  /* … when it was sent first; 0: none is */
+	uint64_t rtt;       /* until the acknowledgement, on average; 0: not known */
+	uint64_t rtt_dev;   /* how far off it is, on average */
 	uint64_t rnr_until; /* 0: not waiting */
 	uint32_t since_ackreq;
 
@@ -455,6 +461,8 @@ void rnic_comp_advance(struct rnic_qp *qp, uint32_t psn, uint64_t now);
 void rnic_comp_retire(struct rnic_qp *qp);
 /* Puts completions into the CQ as far as there is room. */
 void rnic_comp_report(struct rnic_qp *qp);
+/* Begins to wait for an acknowledgement. */
+void rnic_comp_wait(struct rnic_qp *qp, uint64_t now);
 /* Sees that the timer fires when the next deadline is over. */
 void rnic_comp_arm(struct rnic_qp *qp);
 

@@ -86,10 +86,8 @@ static void sent(struct rnic_qp *qp, struct rnic_swqe *w, uint32_t n, uint64_t n
 			rnic_comp_advance(qp, sq->snd_psn, now);
 		return;
 	}
-	if (sq->rtx_at == RNIC_NEVER && qp->attr.timeout) {
-		sq->rtx_at = now + wire_ack_timeout_ns(qp->attr.timeout);
-		rnic_comp_arm(qp);
-	}
+	if (sq->rtx_at == RNIC_NEVER)
+		rnic_comp_wait(qp, now);
 }
 
 static void fill_bth(struct rnic_qp *qp, struct wire_roce *p, uint8_t opcode)
@@ -255,6 +253,10 @@ static int send_data(struct rnic_qp *qp, struct rnic_swqe *w, uint64_t now)
 		return rc;
 	}
 	rnic_cc_sent(qp, len, now);
+	if (!sq->timed_at && !sq->since_ackreq && sq->snd_psn == sq->snd_max) {
+		sq->timed_psn = sq->snd_psn;
+		sq->timed_at = now;
+	}
 	sent(qp, w, 1, now);
 	return 1;
 }

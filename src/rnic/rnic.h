@@ -208,6 +208,8 @@ struct rnic_counters {
 	uint64_t cq_full;   /**< times that a completion had to wait for room */
 	/** Queue pairs that ended since just their packets of full size did not arrive. */
 	uint64_t mtu_blocked;
+	uint64_t
+		probes; /**< times that what was not acknowledged was sent again before the time-out */
 };
 
 /* --- the device ------------------------------------------------------------------------------- */

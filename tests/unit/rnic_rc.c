@@ -452,6 +452,74 @@ static void lost_acks_are_repaired(void **state)
 	with_losses(RNIC_WR_WRITE, (struct drops){ WIRE_ACK, 0, 2 }, &a, &b);
 }
 
+/* Once it is armed: loses a packet in the middle of a WRITE, and the NAK that tells of it. */
+struct silence {
+	bool armed;
+	unsigned data, nak;
+};
+
+static enum rnic_mem_verdict drop_with_nak(void *ctx, struct rnic_mem_packet *p, uint64_t now)
+{
+	struct silence *s = ctx;
+
+	(void)now;
+	if (s->armed && p->data[0] == WIRE_WRITE_MIDDLE && s->data++ == 0)
+		return RNIC_MEM_DROP;
+	if (s->armed && p->data[0] == WIRE_ACK && p->data[12] == WIRE_SYN_NAK_PSN && s->nak++ == 0)
+		return RNIC_MEM_DROP;
+	return RNIC_MEM_PASS;
+}
+
+static void a_lost_nak_needs_no_timeout(void **state)
+{
+	struct silence lost = { false, 0, 0 };
+	struct rnic_mem_config net = { .seed = 1, .hook = drop_with_nak, .ctx = &lost };
+	struct rnic_qp *qp[2];
+	uint64_t start;
+	struct rig g;
+
+	(void)state;
+	rig_open(&g, NULL, &net);
+	/* Time-out 67 ms; one retry, of which a probe takes none. */
+	rig_pair(&g, &(struct rig_qp){ .timeout = 14, .retry = 1 }, qp);
+	/* How long an answer takes is learned from the first. */
+	assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_WRITE, 0, 100000, 0, 1), 0);
+	assert_true(rig_run(&g, RIG_S));
+	rig_expect(g.side[0].scq, 1, RNIC_WC_SUCCESS);
+	lost.armed = true;
+	start = g.now;
+	assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_WRITE, 0, 100000, 0, 2), 0);
+	rig_run(&g, 10 * RIG_MS);
+	assert_true(g.now - start <= 10 * RIG_MS);
+	rig_expect(g.side[0].scq, 2, RNIC_WC_SUCCESS);
+	assert_true(lost.nak);
+	assert_int_equal(rnic_counters(g.side[0].r)->probes, 1);
+	assert_int_equal(rnic_counters(g.side[0].r)->timeouts, 0);
+	rig_unpair(qp);
+	rig_close(&g);
+}
+
+/* What always takes long is not lost. */
+static void a_peer_far_away_is_not_probed(void **state)
+{
+	struct rnic_mem_config net = { .seed = 1, .faults = { .delay_ns = 20 * RIG_MS } };
+	struct rnic_qp *qp[2];
+	struct rig g;
+	uint64_t i;
+
+	(void)state;
+	rig_open(&g, NULL, &net);
+	rig_pair(&g, &(struct rig_qp){ .timeout = 17 }, qp);
+	for (i = 0; i < 40; i++) {
+		assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_WRITE, 0, 900000, 0, i), 0);
+		assert_true(rig_run(&g, 10 * RIG_S));
+		rig_expect(g.side[0].scq, i, RNIC_WC_SUCCESS);
+	}
+	assert_int_equal(rnic_counters(g.side[0].r)->retransmits, 0);
+	rig_unpair(qp);
+	rig_close(&g);
+}
+
 static void a_lost_read_response_is_asked_for_again(void **state)
 {
 	struct rnic_counters a, b;
@@ -836,6 +904,8 @@ int main(void)
 		cmocka_unit_test(a_late_ack_ends_a_repetition),
 		cmocka_unit_test(a_lost_tail_is_sent_again_after_the_timeout),
 		cmocka_unit_test(lost_acks_are_repaired),
+		cmocka_unit_test(a_lost_nak_needs_no_timeout),
+		cmocka_unit_test(a_peer_far_away_is_not_probed),
 		cmocka_unit_test(a_lost_read_response_is_asked_for_again),
 		cmocka_unit_test(a_repeated_atomic_is_not_done_twice),
 		cmocka_unit_test(a_receive_posted_late_still_gets_the_send),

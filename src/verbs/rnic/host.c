@@ -19,6 +19,8 @@
 
 enum {
 	BUDGET = 256, /* packets of one pass, in and out each */
+	POLLED =
+		32, /* the same out, of one poll: a NAK that has come in makes the rest of them useless */
 	FEW = 2, /* a message and an acknowledgement: more may come, but somebody waits for these */
 	MAX_QP = 16368,
 	HEADERS = 80, /* of IPv6 or IPv4, UDP and RoCE: as rdma_rxe counts */
@@ -36,7 +38,7 @@ static struct list hosts = { &hosts, &hosts };
 /* --- progress ----------------------------------------------------------------------------------- */
 
 /* What is to be done about what has come, and in time; the time of the next pass that is needed without news. */
-static uint64_t proceed(struct vhost *h, uint64_t now)
+static uint64_t proceed(struct vhost *h, uint64_t now, unsigned budget)
 {
 	uint64_t next, cm, stat, probe;
 
@@ -45,7 +47,7 @@ static uint64_t proceed(struct vhost *h, uint64_t now)
 	rnic_gsi_poll(h->gsi, now);
 	cm = rnic_cm_step(h->cm, now);
 	vid_work(h, now);
-	next = rnic_step(h->r, now, BUDGET);
+	next = rnic_step(h->r, now, budget);
 	next = cm < next ? cm : next;
 	next = probe < next ? probe : next;
 	stat = vstat_look(h, now);
@@ -55,7 +57,7 @@ static uint64_t proceed(struct vhost *h, uint64_t now)
 static uint64_t run(struct vhost *h, uint64_t now)
 {
 	rnic_udp_poll(h->wire, now, BUDGET);
-	return proceed(h, now);
+	return proceed(h, now, BUDGET);
 }
 
 static void kick(struct vhost *h)
@@ -103,7 +105,7 @@ void vhost_poll(struct vhost *h)
 		keep_time(h, now);
 		return;
 	}
-	keep_time(h, proceed(h, now));
+	keep_time(h, proceed(h, now, POLLED));
 }
 
 void vhost_flush(struct vhost *h)

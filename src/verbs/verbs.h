@@ -320,7 +320,10 @@ struct verbs_ops {
 		       unsigned timeout_ms);
 	/* After RESOLVED and qp_create: ESTABLISHED, REJECTED or UNREACHABLE follows. */
 	int (*connect)(struct verbs_id *id, const struct verbs_conn_param *p);
-	/* Answers a CONNECT_REQUEST, after qp_create. The queue pair is in RTS when it returns; ESTABLISHED follows, or DISCONNECTED. */
+	/*
+	 * Answers a CONNECT_REQUEST, after qp_create. The queue pair is in RTS when it returns; ESTABLISHED follows, or DISCONNECTED.
+	 * -EMSGSIZE: the peer asks for larger packets than the port takes.
+	 */
 	int (*accept)(struct verbs_id *id, const struct verbs_conn_param *p);
 	int (*reject)(struct verbs_id *id, const void *private_data, uint8_t n);
 	/* The queue pair goes to error (so everything posted is flushed), and the peer is told. Again: no harm. */

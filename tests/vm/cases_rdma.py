@@ -8,9 +8,10 @@ from vmlib import Packets, case, check, echo, figure, netem
 NO_RNR = ("rcvd_rnr_err", "send_rnr_err")
 
 
-def peer(env, machine, *args, limited=False):
+def peer(env, machine, *args, limited=False, forks=0):
     """rdma_peer in a machine, started; a server of it is ready when this returns."""
     extra = "RDMA_PEER_LIMITED=1 " if limited else ""
+    extra += f"RDMA_PEER_FORKS={forks} " if forks else ""
     running = machine.start(f"exec env {extra}rdma_peer " + " ".join(str(a) for a in args) + " 2>&1")
     if args[0].endswith("server") or args[0] == "sink":
         running.until("^ready", 40)
@@ -95,6 +96,45 @@ def rdma_rcopy(env):
         peer(env, env.m2, "rcopy-client", "10.0.2.1", 7427, "/tmp/in", "/tmp/out").expect(0, 60)
     stock.kill()
     check(env.m1.run("sha256sum </tmp/out") == env.m2.run("sha256sum </tmp/in"), "the copy differs")
+
+
+@case(60)
+def rdma_fork(env):
+    """Both processes fork while 4 MB go from one to the other: their children end well, and every byte is right."""
+    random_file(env, 4000000)
+    with Packets(env, 100):
+        server = peer(env, env.m1, "rcopy-server", "10.0.2.1", 7427, "/tmp/out", forks=5)
+        peer(env, env.m2, "rcopy-client", "10.0.2.1", 7427, "/tmp/in", "/tmp/out", forks=5).expect(0, 50)
+        server.expect(0, 20)
+    check(env.m1.run("sha256sum </tmp/out") == env.m2.run("sha256sum </tmp/in"), "the copy differs")
+
+
+def set_mtu(env, machine, mtu):
+    env.on_clean(machine, f"ip link set eth0 mtu {env.opt.mtu}")
+    machine.run(f"ip link set eth0 mtu {mtu}")
+
+
+@case(90)
+def rdma_mtu(env):
+    """Cards of 9,000 and of 1,500 bytes. Who connects says how large packets are: two large cards use 4,096 bytes, a small one that
+    connects to a large one 1,024, and a large one that connects to a small one is refused at once, by a line that says why, and
+    nobody waits for packets that do not come through."""
+    random_file(env, 1 << 20)
+    set_mtu(env, env.m1, 9000)
+    server, url = echo(env, env.m1, "rdma://10.0.2.1:7471")
+    sent = []
+    for mtu in env.opt.mtu, 9000:
+        set_mtu(env, env.m2, mtu)
+        before = env.m2.counters()["sent_pkts"]
+        env.m2.run(f"gpunet cat {url} --device cpu </tmp/in | cmp - /tmp/in", 40)
+        sent.append(env.m2.counters()["sent_pkts"] - before)
+    env.note(f"{sent[0]} and {sent[1]} packets")
+    check(sent[1] < sent[0] / 2, f"packets were not larger: {sent}")
+    server.kill()
+    set_mtu(env, env.m1, env.opt.mtu)
+    server, url = echo(env, env.m1, "rdma://10.0.2.1:7471")
+    check("result -111," in peer(env, env.m2, "error", "10.0.2.1", 7471).expect(0, 20), "it was not refused")
+    server.until("it asks for larger packets than rxe0 takes", 10)
 
 
 @case(60)

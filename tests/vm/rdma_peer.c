@@ -8,7 +8,8 @@
  *   rdma_peer sink HOST PORT SIZE MILLISECONDS       reads SIZE bytes at a time to the end, with a pause before it begins
  *   rdma_peer many HOST PORT CONNS                   a server's: CONNS connections at once, one byte back on each
  *   rdma_peer error HOST PORT                        the errno of a connect
- * With RDMA_PEER_LIMITED in the environment: without privileges and with 64 KiB of locked memory.
+ * With RDMA_PEER_LIMITED in the environment: without privileges and with 64 KiB of locked memory. With RDMA_PEER_FORKS: so many children
+ * are forked meanwhile, one every 50 ms, which write to all memory that they have of their own and close all descriptors.
  */
 #include "../device/test.h"
 
@@ -337,6 +338,46 @@ static void limit(void)
 	CHECK_EQ(setuid(65534), 0);
 }
 
+static void write_to_all(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	unsigned long from, to;
+	char line[512], how[8];
+
+	CHECK(maps != NULL);
+	while (fgets(line, sizeof(line), maps)) {
+		/* Not those that parent and child share. */
+		if (sscanf(line, "%lx-%lx %7s", &from, &to, how) != 3 || strcmp(how, "rw-p") != 0)
+			continue;
+		for (; from < to; from += 4096) {
+			volatile uint8_t *p = (uint8_t *)from;
+
+			*p = *p;
+		}
+	}
+	fclose(maps);
+}
+
+static void fork_children(int n)
+{
+	int status;
+	pid_t pid;
+
+	for (; n > 0; n--) {
+		pid = fork();
+		CHECK(pid >= 0);
+		if (pid == 0) {
+			write_to_all();
+			for (int fd = 3; fd < 1024; fd++)
+				close(fd);
+			_exit(0);
+		}
+		test_sleep_ms(50);
+		CHECK_EQ(waitpid(pid, &status, 0), pid);
+		CHECK_EQ(status, 0);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	struct gpunet_options o = GPUNET_OPTIONS_INIT;
@@ -370,6 +411,8 @@ int main(int argc, char **argv)
 		printf("ready\n");
 		fflush(stdout);
 	}
+	if (getenv("RDMA_PEER_FORKS"))
+		fork_children(atoi(getenv("RDMA_PEER_FORKS")));
 	test_sync(g, a.report, 1);
 	if (m->mode == RCOPY_SERVER)
 		keep(&a, argv[4]);

@@ -239,6 +239,7 @@ void rdc_connect_failed(struct rdc *c, int err)
 void rdc_adopt(struct rdc *c)
 {
 	struct verbs_conn_param p;
+	char name[RDC_NAME];
 	int rc = c->err ? -c->err : rdc_setup(c);
 
 	c->state = RDC_OPEN;
@@ -251,6 +252,11 @@ void rdc_adopt(struct rdc *c)
 		rdc_keep(c);
 		return;
 	}
+	if (rc == -EMSGSIZE)
+		log_line(
+			LOG_WARN,
+			"rdma: a connection from %s is refused: it asks for larger packets than %s takes (%u bytes): give both machines' cards one MTU",
+			rdc_name(&c->peer, name), c->cq->dev->info.name, c->cq->dev->info.mtu);
 	if (!c->err)
 		(void)c->net->use.ops->reject(c->id, NULL,
 					      0); /* it goes with the id at the latest */

@@ -50,7 +50,7 @@ static const char *hint(uint32_t status)
 {
 	switch (status) {
 	case VERBS_WC_RETRY_EXC_ERR:
-		return "the peer's machine or the network between is gone, or its queue pair is";
+		return "the peer's machine or the network between is gone, its queue pair is, or its card's MTU is smaller";
 	case VERBS_WC_RNR_RETRY_EXC_ERR:
 		return "the peer's program does not run";
 	case VERBS_WC_REM_ACCESS_ERR:

@@ -381,11 +381,28 @@ int ib_connect(struct verbs_id *id, const struct verbs_conn_param *p)
 	return result(ib_lib.connect(id->cm, &c));
 }
 
+/*
+ * Does the peer ask for larger packets than our port takes? An answer cannot ask for less, and packets that are too large vanish: so such
+ * a connection would be made, and be silent.
+ */
+static bool too_large(struct verbs_id *id)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
+	struct ibv_port_attr port;
+	int mask = 0;
+
+	return ib_lib.init_qp_attr && !ib_lib.init_qp_attr(id->cm, &attr, &mask) &&
+	       (mask & IBV_QP_PATH_MTU) && !ib_query_port(id->cm->verbs, &port) &&
+	       attr.path_mtu > port.active_mtu;
+}
+
 int ib_accept(struct verbs_id *id, const struct verbs_conn_param *p)
 {
 	struct rdma_conn_param c;
 	int rc;
 
+	if (too_large(id))
+		return -EMSGSIZE;
 	fill(&c, p);
 	id->min_rnr = p->min_rnr_timer;
 	set_ack_timeout(id, p->ack_timeout);

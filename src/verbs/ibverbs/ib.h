@@ -60,6 +60,7 @@ struct ib_lib {
 	__typeof__(rdma_destroy_qp) *destroy_qp;
 	__typeof__(rdma_connect) *connect;
 	__typeof__(rdma_accept) *accept;
+	int (*init_qp_attr)(struct rdma_cm_id *id, struct ibv_qp_attr *attr, int *mask);
 	__typeof__(rdma_reject) *reject;
 	__typeof__(rdma_disconnect) *disconnect;
 };
@@ -115,6 +116,7 @@ struct verbs_cq {
 /* The device of a context, or NULL when there are too many or it has no protection domain to give. */
 struct verbs_device *ib_device(struct verbs *v, struct ibv_context *ctx);
 int ib_nonblocking(int fd);
+int ib_query_port(struct ibv_context *ctx, struct ibv_port_attr *out);
 void ib_set_min_rnr(struct verbs_id *id);
 
 /* cm.c */

@@ -82,6 +82,7 @@ static const struct symbol of_rdmacm[] = {
 	SYM("rdma_destroy_qp", destroy_qp),
 	SYM("rdma_connect", connect),
 	SYM("rdma_accept", accept),
+	OPT("rdma_init_qp_attr", init_qp_attr),
 	SYM("rdma_reject", reject),
 	SYM("rdma_disconnect", disconnect),
 };
@@ -158,7 +159,7 @@ struct verbs_device *ib_device(struct verbs *v, struct ibv_context *ctx)
 	return d;
 }
 
-static int query_port(struct ibv_context *ctx, struct ibv_port_attr *out)
+int ib_query_port(struct ibv_context *ctx, struct ibv_port_attr *out)
 {
 	/* An older library fills an older, shorter structure. */
 	memset(out, 0, sizeof(*out));
@@ -196,7 +197,7 @@ static int ib_device_info(struct verbs_device *d, struct verbs_device_info *out)
 	int rc = ib_lib.query_device(d->ctx, &attr);
 
 	if (!rc)
-		rc = query_port(d->ctx, &port);
+		rc = ib_query_port(d->ctx, &port);
 	if (rc)
 		return -rc;
 	memset(out, 0, sizeof(*out));
@@ -264,7 +265,7 @@ static int ib_device_gid(struct verbs_device *d, unsigned index, struct verbs_gi
 {
 	struct ibv_port_attr port;
 	union ibv_gid gid;
-	int rc = query_port(d->ctx, &port);
+	int rc = ib_query_port(d->ctx, &port);
 
 	if (rc)
 		return -rc;

@@ -8,6 +8,10 @@
 #include "base/sys.h"
 #include "rnic/rnic.h"
 
+/*
+ * It asks for 4.3 s before it gives up: the kernel looks at links that have come up once a second at most, and does not answer for
+ * an IPv6 address of theirs before.
+ */
 static inline void rnic_join(struct rnic_qp *qp, uint32_t dest_qpn, unsigned mtu,
 			     const uint8_t src[16], const uint8_t dst[16])
 {
@@ -16,7 +20,7 @@ static inline void rnic_join(struct rnic_qp *qp, uint32_t dest_qpn, unsigned mtu
 				  .dest_qpn = dest_qpn,
 				  .rq_psn = 7,
 				  .sq_psn = 7,
-				  .timeout = 14,
+				  .timeout = 17,
 				  .retry = 7,
 				  .rnr_retry = 7,
 				  .min_rnr = 12,

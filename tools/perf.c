@@ -37,6 +37,8 @@ static void help(void)
 	     "  --threads N  threads a block, 1 to 256 [GPU 256, latency 64, CPU device 32]\n"
 	     "  --blocks N   server: connections served at once, 1 to 256 [16]\n"
 	     "  --dgram      server: datagrams on a unix: address\n"
+	     "  --hops       stamps each message's way: the client prints the time of each hop, of the\n"
+	     "               server gpunet stat does\n"
 	     "  --json       a line of JSON a row\n"
 	     "\n"
 	     "Latencies are half of a round trip. Exit code: 0 done, 1 failed, 2 usage.");
@@ -72,6 +74,8 @@ static bool take_option(struct perf_opt *o, int c)
 		return o->dgram = true;
 	case 'j':
 		return o->json = true;
+	case 'o':
+		return o->hops = true;
 	default:
 		tool_try_help();
 		return false;
@@ -121,6 +125,7 @@ static int parse(struct perf_opt *o, int argc, char **argv, bool *helped)
 		{ "reverse", no_argument, NULL, 'r' },
 		{ "dgram", no_argument, NULL, 'g' },
 		{ "json", no_argument, NULL, 'j' },
+		{ "hops", no_argument, NULL, 'o' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
@@ -137,6 +142,11 @@ static int parse(struct perf_opt *o, int argc, char **argv, bool *helped)
 	}
 	if (argc - optind < 1 || argc - optind > 2)
 		return tool_usage("a URL, or a test and a URL, are needed");
+	if (o->hops && o->host)
+		return tool_usage("--hops: there is no kernel on device host");
+	/* An option of the network's, which is opened further down. */
+	if (o->hops && setenv("GPUNET_HOPS", "1", 1) != 0)
+		return tool_fail("memory is short");
 	o->server = argc - optind == 1;
 	if (!o->server)
 		rc = parse_test(o, argv[optind]);
@@ -358,6 +368,16 @@ static unsigned client_threads(const struct perf_opt *o, const struct tool_net *
 	return o->test == PERF_STREAM_BW ? 256 : 64;
 }
 
+static int report_kernel(struct perf_run *r, struct tool_net *net)
+{
+	struct gpunet_hops h = { .size = sizeof(h) };
+
+	r->hops = r->opt->hops && perf_is_latency(r->hello.test) && gpunet_get_hops(net->g, &h) == 0
+			  ? &h
+			  : NULL;
+	return perf_report(r);
+}
+
 static int run_kernel(struct perf_run *r, struct tool_net *net, uint8_t *buffers)
 {
 	const struct perf_opt *o = r->opt;
@@ -384,7 +404,7 @@ static int run_kernel(struct perf_run *r, struct tool_net *net, uint8_t *buffers
 		return tool_fail("cannot start a kernel of %u blocks: %s", o->conns,
 				 tool_reason(rc));
 	rc = wait_kernel(r, net);
-	return rc == TOOL_DONE ? perf_report(r) : rc;
+	return rc == TOOL_DONE ? report_kernel(r, net) : rc;
 }
 
 static int run_one(struct perf_run *r, struct tool_net *net, uint8_t *buffers, uint64_t size)

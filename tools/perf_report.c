@@ -122,9 +122,12 @@ static int report_latency(const struct perf_run *r)
 	if (r->opt->json) {
 		json_begin(r, s.n);
 		printf(",\"t_min_us\":%.3f,\"t_max_us\":%.3f,\"t_typical_us\":%.3f,\"t_avg_us\":%.3f,"
-		       "\"t_stdev_us\":%.3f,\"t_99_us\":%.3f,\"t_999_us\":%.3f,\"lost\":%llu}\n",
+		       "\"t_stdev_us\":%.3f,\"t_99_us\":%.3f,\"t_999_us\":%.3f,\"lost\":%llu",
 		       s.min, s.max, s.typical, s.avg, s.stdev, s.p99, s.p999,
 		       (unsigned long long)s.lost);
+		if (r->hops)
+			hops_json(r->hops);
+		puts("}");
 		return TOOL_DONE;
 	}
 	printf(" %-7llu %-12llu %-12.2f %-12.2f %-16.2f %-12.2f %-14.2f %-10.2f %-11.2f",
@@ -133,6 +136,8 @@ static int report_latency(const struct perf_run *r)
 	if (r->hello.test == PERF_DGRAM_LAT)
 		printf("  %llu", (unsigned long long)s.lost);
 	putchar('\n');
+	if (r->hops)
+		hops_text(r->hops);
 	return TOOL_DONE;
 }
 

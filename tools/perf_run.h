@@ -9,7 +9,7 @@
 
 struct perf_opt {
 	const char *device; /* NULL: GPUNET_DEVICE, else auto; "host": plain sockets */
-	bool host, server, dgram, json, all_sizes, reverse;
+	bool host, server, dgram, json, all_sizes, reverse, hops;
 	unsigned test; /* enum perf_test */
 	unsigned size, count, conns, threads, blocks;
 	struct url url;
@@ -26,6 +26,7 @@ struct perf_run {
 	struct perf_result *results; /* [opt->conns] */
 	uint64_t *ticks;             /* [opt->conns * hello.count]; NULL: not wanted */
 	const struct tool_addr *to;
+	const struct gpunet_hops *hops; /* NULL: no stamps */
 	double peak; /* messages a second, the best of the intervals that were looked at; 0: none */
 };
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <gpunet/dev/abi/net.h>
+#include <gpunet/gpunet.h>
 #include <gpunet/stat.h>
 #include <poll.h>
 #include <stdio.h>
@@ -357,8 +358,17 @@ static void print_reports(const struct view *v)
 	}
 }
 
+/* The times of hops: false if the process stamps none. */
+static bool read_hops(const struct view *v, struct gpunet_hops *h)
+{
+	h->size = sizeof(*h);
+	return v->page->abi == GNET_ABI_VERSION && v->page->hops_at &&
+	       gpunet_stat_get_hops(v->page, v->page_size, h) == 0;
+}
+
 static void print_text(const struct view *v)
 {
+	struct gpunet_hops h;
 	struct row r;
 	uint32_t i;
 
@@ -375,6 +385,8 @@ static void print_text(const struct view *v)
 	}
 	print_other_waits(v);
 	print_reports(v);
+	if (read_hops(v, &h))
+		hops_text(&h);
 }
 
 static void json_wait(bool *first, const char *call, long block, bool behind)
@@ -465,6 +477,7 @@ static void json_row(const struct view *v, const struct row *r)
 
 static void print_json(const struct view *v)
 {
+	struct gpunet_hops h;
 	bool first = true;
 	struct row r;
 	uint32_t i;
@@ -485,6 +498,8 @@ static void print_json(const struct view *v)
 	putchar(']');
 	json_other_waits(v);
 	json_reports(v);
+	if (read_hops(v, &h))
+		hops_json(&h);
 	puts("}");
 }
 

@@ -116,4 +116,12 @@ void json_member(bool first, const char *key, const char *text);
 /* Decimal, from `min` to `max`; else a usage error that names `option`, and false. */
 bool tool_number(const char *option, const char *text, unsigned min, unsigned max, unsigned *out);
 
+/* ---- hops.c ------------------------------------------------------------------------------------- */
+
+struct gpunet_hops;
+
+void hops_text(const struct gpunet_hops *h);
+/* A member "hops" behind others. */
+void hops_json(const struct gpunet_hops *h);
+
 #endif

@@ -83,11 +83,16 @@ struct gpunet_options {
 	 * for which as many bytes as slab_bytes are reserved there where the machine has an RDMA device), "host" ["auto"]
 	 */
 	const char *rdma_memory;
+	/*
+	 * GPUNET_HOPS: 1: stamps each message's way between network and kernel, for gpunet_get_hops and gpunet stat; costs each
+	 * message some hundred nanoseconds [0]
+	 */
+	unsigned hops;
 };
 
-#define GPUNET_OPTIONS_INIT                                                                \
-	{                                                                                  \
-		sizeof(struct gpunet_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define GPUNET_OPTIONS_INIT                                                                   \
+	{                                                                                     \
+		sizeof(struct gpunet_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
 	}
 
 /*
@@ -186,6 +191,43 @@ struct gpunet_report {
  * aborts are what a program asks for. `gpunet stat` shows them.
  */
 int gpunet_reports(gpunet_t *g, int (*fn)(const struct gpunet_report *r, void *arg), void *arg);
+
+/* The steps of a message's way, in the order in which a request and its answer take them. */
+enum gpunet_hop {
+	GPUNET_HOP_READ, /* the proxy's system call that received it, perhaps with those of other sockets */
+	GPUNET_HOP_LINE,      /* from its return until the line is written */
+	GPUNET_HOP_TO_KERNEL, /* that, and until the kernel took it */
+	GPUNET_HOP_KERNEL,    /* until the kernel stored what it sent next */
+	GPUNET_HOP_TO_PROXY,  /* until the proxy saw that */
+	GPUNET_HOP_TO_CALL,   /* until the system call that sent it */
+	GPUNET_HOP_WRITE,     /* that call */
+	GPUNET_HOP_COUNT
+};
+
+struct gpunet_hop_time {
+	uint64_t count;   /* messages */
+	int64_t p50, p99; /* nanoseconds */
+};
+
+/*
+ * Of the messages of the last two seconds with messages, at most 512 a proxy thread. Messages are met one at a time on a socket: of
+ * one that came while another was unread, or was sent while another was unsent, no stamps are kept.
+ *
+ * A GPU's clock is not the CPU's. How far they are apart is found from the messages: neither direction across the bus takes less than no
+ * time, which bounds the difference from both sides; its middle is taken. So TO_KERNEL + TO_PROXY is right, and
+ * either is wrong by at most clock_error_ns. 0 on the CPU device. clock_step_ns is the step in which the kernel's clock was seen to go on.
+ */
+struct gpunet_hops {
+	size_t size; /* set by the caller: sizeof(struct gpunet_hops) */
+	struct gpunet_hop_time hop[GPUNET_HOP_COUNT];
+	int64_t clock_error_ns;
+	uint64_t clock_step_ns;
+};
+
+/* -EOPNOTSUPP: option hops is off; -EINVAL: h->size is another; -ENOMEM. */
+int gpunet_get_hops(gpunet_t *g, struct gpunet_hops *h);
+/* In a few words, such as "kernel"; "" for no hop. */
+const char *gpunet_hop_name(unsigned hop);
 
 /* This thread's last error in words, "" if none. Valid until the thread's next failing call. */
 const char *gpunet_last_error(void);

@@ -13,7 +13,12 @@
 #ifndef GPUNET_STAT_H
 #define GPUNET_STAT_H
 
+#include <stddef.h>
 #include <stdint.h>
+
+#include <gpunet/api.h>
+
+GPUNET_BEGIN_DECLS
 
 #define GPUNET_STAT_NAME "gpunet-stat"
 #define GPUNET_STAT_BUS_NAME "gpunet-bus"
@@ -44,6 +49,29 @@ struct gpunet_stat_report {
 	char text[GPUNET_STAT_TEXT_MAX];
 };
 
+/*
+ * With option hops: what one message met, in nanoseconds of CLOCK_MONOTONIC or, of the kernel, the low 48 bits of gnet_time_ns.
+ * Written by one thread; `number` is 0 while it changes.
+ */
+#define GPUNET_STAT_HOPS 512
+#define GPUNET_STAT_HOP_RECEIVED \
+	1 /* at: call entered, call left, line about to be written, seen by the kernel */
+#define GPUNET_STAT_HOP_SENT \
+	2 /* at: stored by the kernel, seen by the proxy, call entered, call left, last seen by the kernel (0: not known) */
+
+struct gpunet_stat_hop {
+	uint64_t number;  /* from 1 on */
+	uint64_t kind_fd; /* kind 32 | descriptor 32 */
+	uint64_t at[6];
+};
+
+/* One a proxy thread; number n is at place n % GPUNET_STAT_HOPS. */
+struct gpunet_stat_hops {
+	uint64_t count; /* so far */
+	uint64_t pad[7];
+	struct gpunet_stat_hop hop[GPUNET_STAT_HOPS];
+};
+
 struct gpunet_stat_page {
 	uint64_t magic; /* 0: the network is being opened, or closed */
 	uint32_t size;  /* of this struct: the records come behind it */
@@ -61,6 +89,9 @@ struct gpunet_stat_page {
 	uint32_t told;    /* how many of them */
 	uint32_t reports; /* GPUNET_STAT_REPORTS */
 	struct gpunet_stat_report report[GPUNET_STAT_REPORTS];
+	uint64_t
+		hops_at; /* where struct gpunet_stat_hops of thread 0 lies in this file; 0: option hops is off */
+	uint64_t same_clock; /* kernels have the CPU's clock */
 };
 
 struct gpunet_stat_socket {
@@ -130,5 +161,12 @@ struct gpunet_stat_rnic_qp {
 	uint64_t rate;     /* bytes a second that congestion allows; 0: it knows of none */
 	uint8_t peer[16];  /* its address, IPv4 as ::ffff:a.b.c.d */
 };
+
+struct gpunet_hops;
+
+/* gpunet_get_hops for a page of `size` bytes, of any process. -EINVAL: it is not one; others as there. */
+int gpunet_stat_get_hops(const void *page, size_t size, struct gpunet_hops *h);
+
+GPUNET_END_DECLS
 
 #endif

@@ -100,7 +100,8 @@ static void lay_out(struct gpunet *g)
 	at->news = at->calls + o->calls * sizeof(struct gnet_call);
 	at->told = at->news + o->proxy_threads * sizeof(struct gnet_news);
 	at->gave_up = at->told + GNET_TOLD * sizeof(struct gnet_told);
-	at->bus = at->gave_up + GNET_GAVE_UPS * sizeof(struct gnet_gave_up);
+	at->hops = at->gave_up + GNET_GAVE_UPS * sizeof(struct gnet_gave_up);
+	at->bus = at->hops + (o->hops ? o->max_sockets * sizeof(struct gnet_hops) : 0);
 	at->end = at->bus + (size_t)o->max_sockets * sizeof(struct gnet_sock_bus);
 }
 
@@ -163,6 +164,7 @@ static int write_handle(struct gpunet *g)
 		.seg_log2 = log2_of(g->opt.segment_bytes),
 		.ctl = shared_dev(g, g->at.ctl),
 		.bus = shared_dev(g, g->at.bus),
+		.hops = g->opt.hops ? shared_dev(g, g->at.hops) : NULL,
 		.sq = shared_dev(g, g->at.sq),
 		.sq_head = shared_dev(g, g->at.sq_head),
 		.calls = shared_dev(g, g->at.calls),
@@ -263,6 +265,8 @@ static void open_stat(struct gpunet *g)
 		.bus_fd = g->shared.fd,
 		.bus_at = g->at.bus,
 		.told_at = g->at.told,
+		.hops = g->opt.hops,
+		.same_clock = !strcmp(g->platform->name, "cpu"),
 	};
 
 	stat_open(&g->stat, &sp);
@@ -277,6 +281,7 @@ static int open_sockets(struct gpunet *g)
 		.proxy = g->proxy,
 		.linger_ns = (uint64_t)g->opt.linger_ms * 1000000u,
 		.lookups = g->opt.calls / 4,
+		.hops = g->opt.hops ? shared_host(g, g->at.hops) : NULL,
 	};
 	int rc = slab_init(&g->slab, g->slab_mem.host, log2_of(g->opt.segment_bytes),
 			   (uint32_t)segments(&g->opt));
@@ -532,6 +537,17 @@ int gpunet_reports(gpunet_t *g, int (*fn)(const struct gpunet_report *r, void *a
 	if (!g)
 		return no_network("gpunet_reports");
 	return reports_each(&g->reports, fn, arg);
+}
+
+int gpunet_get_hops(gpunet_t *g, struct gpunet_hops *h)
+{
+	if (!g)
+		return no_network("gpunet_get_hops");
+	if (!g->stat.hops)
+		return log_error(
+			-EOPNOTSUPP,
+			"this network stamps no hops: set option hops, or GPUNET_HOPS=1, before gpunet_open");
+	return gpunet_stat_get_hops(g->stat.page, g->stat.size, h);
 }
 
 const char *gpunet_last_error(void)

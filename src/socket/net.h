@@ -14,7 +14,7 @@
 
 /* Where each part lies in the one mapping that is shared with the device (bytes from its start). */
 struct net_layout {
-	size_t ctl, sq_head, sq, calls, news, told, gave_up, bus, end;
+	size_t ctl, sq_head, sq, calls, news, told, gave_up, hops, bus, end;
 };
 
 struct gpunet {

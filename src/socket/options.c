@@ -38,6 +38,7 @@ static const struct option table[] = {
 	OPT(linger_ms, "GPUNET_LINGER_MS", UINT, 1, 86400000, 10000, false),
 	OPT(cpu_blocks, "GPUNET_CPU_BLOCKS", UINT, 1, 4096, 64, false),
 	OPT(cpu_seed, "GPUNET_CPU_SEED", U64, 0, INT64_MAX, 0, false),
+	OPT(hops, "GPUNET_HOPS", UINT, 0, 1, 0, false),
 	OPT(sentinel_us, "GPUNET_SENTINEL_US", UINT, 10, 1000000, 1000, false),
 };
 

@@ -89,7 +89,8 @@ struct sockets_params {
 	struct stat_book *stat;
 	struct reports *reports;
 	uint64_t linger_ns;
-	unsigned lookups; /* of names, at a time */
+	unsigned lookups;       /* of names, at a time */
+	struct gnet_hops *hops; /* [max], NULL: no stamps */
 };
 
 struct sockets {

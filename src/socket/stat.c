@@ -17,8 +17,9 @@
 void stat_open(struct stat_book *b, const struct stat_params *p)
 {
 	struct gpunet_stat_page *page;
+	size_t hops_at = sizeof(*page) + (size_t)p->sockets * sizeof(*b->socket);
 
-	b->size = sizeof(*page) + (size_t)p->sockets * sizeof(*b->socket);
+	b->size = hops_at + (p->hops ? p->threads * sizeof(*b->hops) : 0);
 	page = sys.map_fd(GPUNET_STAT_NAME, b->size, &b->fd);
 	if (!page || b->fd < 0)
 		log_line(LOG_NOTE, "gpunet stat will not see this network: no memory file");
@@ -38,6 +39,10 @@ void stat_open(struct stat_book *b, const struct stat_params *p)
 	page->told_at = p->told_at;
 	page->told = GNET_TOLD;
 	page->reports = GPUNET_STAT_REPORTS;
+	page->hops_at = p->hops ? hops_at : 0;
+	page->same_clock = p->same_clock;
+	if (p->hops)
+		b->hops = (void *)((uint8_t *)page + hops_at);
 	page->abi = GNET_ABI_VERSION;
 	page->seg_log2 = p->seg_log2;
 	strncpy(page->device, p->device, sizeof(page->device) - 1);

@@ -18,11 +18,13 @@ struct stat_params {
 	unsigned seg_log2;
 	int bus_fd;
 	uint64_t bus_at, told_at;
+	bool hops, same_clock;
 };
 
 struct stat_book {
 	struct gpunet_stat_page *page; /* NULL: no memory for it */
 	struct gpunet_stat_socket *socket;
+	struct gpunet_stat_hops *hops; /* [threads], NULL: option hops is off */
 	size_t size;
 	int fd; /* -1: this process alone sees it */
 };

@@ -293,6 +293,10 @@ static int thread_init(struct sockets *all, unsigned i)
 
 	t->all = all;
 	stream_set_init(&t->set, proxy_thread(all->p.proxy, i), all->p.slab, all->p.linger_ns);
+	if (all->p.hops && all->p.stat->hops) {
+		t->set.hops = &all->p.stat->hops[i];
+		t->set.hops_bus = all->p.hops;
+	}
 	list_init(&t->ready);
 	list_init(&t->full);
 	list_init(&t->retry);

@@ -68,6 +68,15 @@ static inline void stream_set_error(struct stream *s, int err)
 	s->errs++;
 }
 
+/*
+ * hop.c, with option hops only: the socket is made; the set's last call received something, and the line is about to be written; a kernel has
+ * handed bytes over, and the set's last call sent them, or gave an errno.
+ */
+void stream_hop_init(struct stream *s);
+void stream_hop_received(struct stream *s);
+void stream_hop_handed(struct stream *s);
+void stream_hop_sent(struct stream *s, ssize_t rc);
+
 /* The channel failed: both directions end. */
 void stream_fail(struct stream *s, int err);
 void stream_rx_release(struct stream *s);

@@ -272,6 +272,8 @@ unsigned stream_rx_end(struct stream *s, const struct sys_io *io)
 		stream_no_bytes(s, n);
 		return 0;
 	}
+	if (s->set->hops)
+		stream_hop_received(s);
 	if (s->rx_seg < 0) {
 		s->rx_tail += (uint64_t)n;
 		stream_publish_inline(s, s->rx_mini, (unsigned)n);

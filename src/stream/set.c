@@ -2,9 +2,12 @@
 /* Which streams of a proxy thread have something to do. */
 #include "stream/internal.h"
 
+#include "base/sys.h"
+
 void stream_set_init(struct stream_set *set, struct proxy_thread *t, struct slab *slab,
 		     uint64_t linger_ns)
 {
+	set->hops = NULL;
 	set->t = t;
 	set->slab = slab;
 	set->linger_ns = linger_ns;
@@ -186,11 +189,21 @@ struct together {
 
 typedef unsigned (*end_fn)(struct stream *s, const struct sys_io *io);
 
+static void call(struct stream_set *set, struct sys_io *io, unsigned n)
+{
+	if (set->hops)
+		set->call_at[0] = sys.now_ns();
+	proxy_io(set->t, io, n);
+	if (set->hops)
+		set->call_at[1] = sys.now_ns();
+}
+
 static unsigned make(struct stream_set *set, struct together *t, end_fn end)
 {
 	unsigned i, done = 0;
 
-	proxy_io(set->t, t->io, t->n);
+	if (t->n)
+		call(set, t->io, t->n);
 	for (i = 0; i < t->n; i++)
 		done += end(t->of[i], &t->io[i]);
 	t->n = 0;
@@ -204,7 +217,7 @@ static unsigned add(struct stream_set *set, struct together *t, struct stream *s
 	struct sys_io *io = &t->io[t->n];
 
 	if (alone || !proxy_has_ring(set->t)) {
-		proxy_io(set->t, io, 1);
+		call(set, io, 1);
 		return end(s, io);
 	}
 	t->of[t->n++] = s;

@@ -17,8 +17,21 @@
 #include "proxy/proxy.h"
 #include "stream/slab.h"
 
+/* What a stream knows of the messages at hand, with option hops. */
+struct stream_hops {
+	bool rx_open, tx_open;
+	uint64_t rx_at[3]; /* call entered, left, line about to be written */
+	uint64_t tx_at[5]; /* struct gpunet_stat_hop's */
+	uint64_t tx_pos;
+	uint64_t seen, stored; /* the kernel's words before the message: they do not speak of it */
+};
+
 /* The streams of one proxy thread. */
 struct stream_set {
+	/* Option hops; NULL: off. */
+	struct gpunet_stat_hops *hops;
+	struct gnet_hops *hops_bus; /* by slot */
+	uint64_t call_at[2];        /* when the last system call was entered and left */
 	struct proxy_thread *t;
 	struct slab *slab;
 	uint64_t linger_ns;
@@ -47,6 +60,8 @@ struct stream {
 	struct list run_link, wait_link, attached_link, closing_link, hot_link, later_link,
 		full_link;
 	uint64_t hot_until;
+
+	struct stream_hops hops;
 
 	/* datagrams */
 	bool dgram;

@@ -79,6 +79,8 @@ void stream_init(struct stream *s, struct stream_set *set, struct gnet_sock_bus 
 	list_init(&s->hot_link);
 	for (i = 0; i < GNET_CELLS; i++)
 		__atomic_store_n(&bus->line.cell[i], 0, __ATOMIC_RELAXED);
+	if (set->hops)
+		stream_hop_init(s);
 	__atomic_store_n(&bus->txw, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&bus->head, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&bus->tx_tail, 0, __ATOMIC_RELAXED);
@@ -159,6 +161,8 @@ static void handed_over(struct stream *s, uint64_t n)
 {
 	s->tx_tail += n;
 	__atomic_store_n(&s->bus->tx_tail, s->tx_tail, __ATOMIC_RELAXED);
+	if (s->set->hops)
+		stream_hop_handed(s);
 	count_unsent(s);
 	stream_run(s);
 }
@@ -288,6 +292,8 @@ unsigned stream_tx_end(struct stream *s, const struct sys_io *io)
 {
 	ssize_t rc = io->rc;
 
+	if (s->set->hops)
+		stream_hop_sent(s, rc);
 	if (rc == -EAGAIN) {
 		s->writable = false;
 		if (s->ch->ops->hides_deaf)

@@ -7,7 +7,7 @@ import socket
 import subprocess
 
 from cases_rdma import RNIC, own_address
-from peerlib import Process, Server, case, check, each, recv_all
+from peerlib import TCP_UNIX, Process, Server, case, check, each, recv_all
 
 MEMBERS = {
     "stream_lat": {"t_min_us", "t_max_us", "t_typical_us", "t_avg_us", "t_stdev_us", "t_99_us", "t_999_us", "lost"},
@@ -38,6 +38,36 @@ def client(env, device, test, url, *more):
             check(order[0] <= row["t_avg_us"] <= order[-1], f"average out of range: {row}")
     check(rows, f"{test} printed nothing")
     return rows
+
+
+HOPS = ("read call", "call to line", "line to kernel", "kernel", "kernel to proxy", "proxy to call", "write call")
+
+
+@each(TCP_UNIX, limit=40)
+def perf_hops(env, kind):
+    """--hops: each step of a message's way has a time, of the client's and, for gpunet stat, of the server's."""
+    s = server(env, env.device, env.url(kind), "--hops")
+    p = Process(env, env.command("perf", "stream_lat", s.url, "--device", env.device, "--json", "--count", 300, "--hops"),
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    row = json.loads(p.p.stdout.read())
+    p.expect(0)
+    got = subprocess.run(env.command("stat", s.pid, "--json"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         check=True, timeout=env.seconds(20))
+    for who, hops in (("client", row["hops"]), ("server", json.loads(got.stdout)["hops"])):
+        check(set(hops) == set(HOPS) | {"clock_error_ns", "clock_step_ns"}, f"{who}: {hops}")
+        for name in HOPS:
+            h = hops[name]
+            check(h["count"] >= 100, f"{who}, {name}: {h}")
+            check(-hops["clock_error_ns"] <= h["p50_ns"] <= h["p99_ns"] < 20 * 10**9, f"{who}, {name}: {h}")
+        if env.device == "cpu":
+            check(hops["clock_error_ns"] == 0, f"{hops}")
+    # What the hops of the client's side add up to is less than the round trips that they were part of.
+    mine = sum(row["hops"][name]["p50_ns"] for name in HOPS)
+    check(mine < 2000 * row["t_max_us"], f"{mine} ns of {row}")
+    text = subprocess.run(env.command("stat", s.pid), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True,
+                          timeout=env.seconds(20)).stdout.decode()
+    check(all(f"hop {name}" in text for name in HOPS), text)
+    s.stop()
 
 
 def streams(env, ours, theirs, url):

@@ -5,6 +5,8 @@
 gpunet_unit_test(host_options host_options.c)
 gpunet_unit_test(host_faults host_faults.c)
 gpunet_unit_test(host_resolve host_resolve.c)
+gpunet_unit_test(host_hops host_hops.c)
+gpunet_unit_test(hops_live hops_live.c)
 gpunet_unit_test(host_counters host_counters.c)
 gpunet_unit_test(proxy_dies proxy_dies.c)
 gpunet_unit_test(open_fail open_fail.c)

@@ -108,6 +108,8 @@ static void ranges(void **state)
 	REFUSED(cpu_blocks, 4097);
 	OPENS(cpu_blocks, 1);
 	REFUSED(sentinel_us, 9);
+	REFUSED(hops, 2);
+	OPENS(hops, 1);
 }
 
 static void environment(void **state)

@@ -226,6 +226,21 @@ struct gnet_gave_up {
 	uint64_t cell[GNET_GAVE_UP_CELLS];
 };
 
+/* ---- stamps of hops, with option hops; one a socket, for those who look (docs/bus.md) ------------------------------ */
+
+/* Kernels write both: the low bits of a position, and when (gnet_time_ns). 0: not since the socket was made. */
+struct gnet_hops {
+	uint64_t seen;   /* everything up to this receive position was taken */
+	uint64_t stored; /* everything up to this send position was handed over */
+	uint64_t pad[6];
+};
+
+#define GNET_HOP_TIME_BITS 48
+#define GNET_HOP(pos, ns) \
+	((uint64_t)(pos) << GNET_HOP_TIME_BITS | ((ns) & ((UINT64_C(1) << GNET_HOP_TIME_BITS) - 1)))
+#define GNET_HOP_IS_AT(h, pos) (((h) >> GNET_HOP_TIME_BITS) == ((uint64_t)(pos)&0xffff))
+#define GNET_HOP_TIME(h) ((h) & ((UINT64_C(1) << GNET_HOP_TIME_BITS) - 1))
+
 /*
  * ---- datagrams: records in the same rings ---------------------------------------------------------------------------
  *

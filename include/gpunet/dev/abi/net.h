@@ -10,7 +10,7 @@
 
 #define GNET_MAGIC 0x74656e67u /* "gnet" */
 /* Changes whenever a layout or a rule of dev/abi/ changes. */
-#define GNET_ABI_VERSION 8u
+#define GNET_ABI_VERSION 9u
 
 /* In gnet_sock.tx_seg. */
 #define GNET_SOCK_SEG 0x7fffffffu
@@ -97,6 +97,7 @@ struct gnet {
 	/* host memory, at the device's addresses */
 	struct gnet_ctl *ctl;
 	struct gnet_sock_bus *bus;    /* [max_socks] */
+	struct gnet_hops *hops;       /* [max_socks], or NULL: no stamps */
 	struct gnet_sqe *sq;          /* [n_queues << sq_log2] */
 	struct gnet_sq_head *sq_head; /* [n_queues] */
 	struct gnet_call *calls;      /* [n_calls] */

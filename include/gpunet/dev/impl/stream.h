@@ -38,6 +38,7 @@ struct gnet__known {
 	uint32_t sq_log2;
 	uint32_t queue;
 	int fd;
+	struct gnet_hops *hops; /* of this socket, or 0 */
 };
 
 /* Sockets that a scope remembers. Power of two. */
@@ -207,6 +208,15 @@ GNET_DEV uint64_t gnet__tx_left(const gnet_t *net, const struct gnet__tx *t)
 	return used < window ? window - used : 0;
 }
 
+/*
+ * With option hops. Callers load where the words are (0: off) together with what they load from the L2 or the scratch anyway, before they
+ * wait for any of it: so without the option there is a comparison and nothing to wait for.
+ */
+GNET_DEV void gnet__stamp(uint64_t *word, uint64_t pos)
+{
+	gnet_sys_store(word, GNET_HOP(pos, gnet_time_ns()));
+}
+
 /* ---- what a scope remembers (K1); thread 0 runs these ------------------------------------------------------------------ */
 
 GNET_DEV struct gnet__known *gnet__known_of(struct gnet__scratch *s, int fd)
@@ -244,6 +254,7 @@ GNET_DEV struct gnet__known *gnet__meet(gnet_t *net, int fd, struct gnet__scratc
 	k->sq_log2 = net->sq_log2;
 	k->queue = q;
 	k->fd = fd;
+	k->hops = net->hops ? &net->hops[GNET_FD_SLOT(fd)] : 0;
 	return k;
 }
 
@@ -327,6 +338,7 @@ GNET_DEV void gnet__known_wrong(gnet_t *net, struct gnet__known *k, uint64_t pos
 GNET_DEV int gnet__send_known(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len, int flags)
 {
 	struct gnet__known *k = gnet__known_of(s, fd);
+	struct gnet_hops *hops = k->hops;
 	uint64_t word = k->tx, old, pos, tail, seg;
 
 	if (!gnet__is_known(net, k, fd) || !word || len - 1 >= GNET_INLINE_MAX || k->left < len ||
@@ -352,6 +364,8 @@ GNET_DEV int gnet__send_known(gnet_t *net, int fd, struct gnet__scratch *s, uint
 	k->t.looks++;
 	k->left -= len;
 	gnet_dev_store(&k->sk->tx_tail, k->t.tail);
+	if (hops)
+		gnet__stamp(&hops->stored, k->t.tail);
 	return 1;
 }
 
@@ -599,14 +613,18 @@ GNET_DEV void gnet__recv_move(struct gnet__scope sc, gnet_t *net, const struct g
 /* The bytes of this step have been copied out. */
 GNET_DEV void gnet__recv_done(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t n, int cells)
 {
+	struct gnet_sock_bus *bus = &net->bus[GNET_FD_SLOT(fd)];
+	struct gnet_hops *hops = net->hops;
 	uint64_t head = gnet_dev_load(&sk->rx_head) + n;
 
 	gnet_dev_store(&sk->rx_head, head); /* gpoll looks at it */
+	if (hops)
+		gnet__stamp(&hops[GNET_FD_SLOT(fd)].seen, head);
 	/* Cells were loaded by atomics and their bytes used already; only a ring's plain loads need the release. */
 	if (cells)
-		gnet_sys_store(&net->bus[GNET_FD_SLOT(fd)].head, head);
+		gnet_sys_store(&bus->head, head);
 	else
-		gnet_sys_store_release(&net->bus[GNET_FD_SLOT(fd)].head, head);
+		gnet_sys_store_release(&bus->head, head);
 	gnet__kick(net, gnet__queue(net, fd) | GNET_KICK_ROOM);
 }
 
@@ -843,6 +861,7 @@ GNET_DEV void gnet__plan_cells(gnet_t *net, int fd, struct gnet__scratch *s, uin
 	struct gnet_sock *sk = s->sk;
 	uint32_t q = (uint32_t)sk->queue;
 	struct gnet_sq_dev *d = &net->sqd[q];
+	struct gnet_hops *hops = net->hops;
 	uint64_t pos = gnet_dev_ticket(&d->tail);
 	struct gnet__tx t = gnet__tx_load(sk);
 	uint64_t head = gnet_dev_load_acquire(&d->head);
@@ -864,6 +883,8 @@ GNET_DEV void gnet__plan_cells(gnet_t *net, int fd, struct gnet__scratch *s, uin
 		if ((uint64_t)room > enough)
 			room = (int64_t)enough;
 		gnet_dev_store(&sk->tx_tail, t.tail + (uint64_t)room);
+		if (hops)
+			gnet__stamp(&hops[GNET_FD_SLOT(fd)].stored, t.tail + (uint64_t)room);
 		s->entry = gnet__sqe(net, q, pos);
 		s->tag = GNET_SQ_TAG(pos, net->sq_log2);
 	}
@@ -944,9 +965,12 @@ GNET_DEV void gnet__send_cells(struct gnet__scope sc, gnet_t *net, int fd,
 /* T3: the scope has stored n bytes into the ring. */
 GNET_DEV int gnet__send_tail(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t n)
 {
+	struct gnet_hops *hops = net->hops;
 	uint64_t tail = gnet_dev_load(&sk->tx_tail) + n;
 
 	gnet_dev_store(&sk->tx_tail, tail);
+	if (hops)
+		gnet__stamp(&hops[GNET_FD_SLOT(fd)].stored, tail);
 	return gnet__post(net, (uint32_t)sk->queue, GNET_OP_TX, fd, tail, 1);
 }
 

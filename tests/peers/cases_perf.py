@@ -57,7 +57,7 @@ def perf_hops(env, kind):
         check(set(hops) == set(HOPS) | {"clock_error_ns", "clock_step_ns"}, f"{who}: {hops}")
         for name in HOPS:
             h = hops[name]
-            check(h["count"] >= 100, f"{who}, {name}: {h}")
+            check(h["count"] >= 10, f"{who}, {name}: {h}")  # of the last two seconds, on a machine however slow
             check(-hops["clock_error_ns"] <= h["p50_ns"] <= h["p99_ns"] < 20 * 10**9, f"{who}, {name}: {h}")
         if env.device == "cpu":
             check(hops["clock_error_ns"] == 0, f"{hops}")

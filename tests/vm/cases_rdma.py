@@ -102,7 +102,7 @@ def rdma_rcopy(env):
 def rdma_fork(env):
     """Both processes fork while 4 MB go from one to the other: their children end well, and every byte is right."""
     random_file(env, 4000000)
-    with Packets(env, 100):
+    with Packets(env, 20):
         server = peer(env, env.m1, "rcopy-server", "10.0.2.1", 7427, "/tmp/out", forks=5)
         peer(env, env.m2, "rcopy-client", "10.0.2.1", 7427, "/tmp/in", "/tmp/out", forks=5).expect(0, 50)
         server.expect(0, 20)

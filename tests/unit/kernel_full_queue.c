@@ -59,24 +59,26 @@ static void *ends_the_proxy(void *arg)
 	return arg;
 }
 
-/* A connected UDP socket of a kernel; nobody reads at the other end. */
-static int connected(gnet_t *n, int *host)
+/* A connected socket of a kernel; nobody reads at the other end. */
+static int connected(gnet_t *n, int type, int *host)
 {
 	struct sockaddr_in a = { .sin_family = AF_INET };
 	socklen_t len = sizeof(a);
 	int fd;
 
 	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	*host = socket(AF_INET, SOCK_DGRAM, 0);
+	*host = socket(AF_INET, type, 0);
 	assert_int_equal(bind(*host, (struct sockaddr *)&a, sizeof(a)), 0);
 	assert_int_equal(getsockname(*host, (struct sockaddr *)&a, &len), 0);
-	fd = gsocket(n, GNET_AF_INET, GNET_SOCK_DGRAM, 0);
+	if (type == SOCK_STREAM)
+		assert_int_equal(listen(*host, 1), 0);
+	fd = gsocket(n, GNET_AF_INET, type, 0);
 	assert_true(fd >= 0);
 	assert_int_equal(gconnect(n, fd, &a, sizeof(a)), 0);
 	return fd;
 }
 
-static void a_datagram_whose_entry_is_not_to_be_had_is_not_sent(void **state)
+static void what_has_no_entry_is_not_sent(int type)
 {
 	struct gpunet_options o = GPUNET_OPTIONS_INIT;
 	static uint8_t bytes[LARGE];
@@ -85,12 +87,12 @@ static void a_datagram_whose_entry_is_not_to_be_had_is_not_sent(void **state)
 	gnet_t *n;
 	int fd, host, i;
 
-	(void)state;
+	held = holds = dies = 0;
 	o.device = "cpu";
 	o.queue_entries = ENTRIES;
 	assert_int_equal(gpunet_open(&g, &o), 0);
 	n = gpunet_device(g);
-	fd = connected(n, &host);
+	fd = connected(n, type, &host);
 	/* Its ring is there from now on, so that the next one needs nothing but an entry. */
 	assert_int_equal(gsend(n, fd, bytes, LARGE, 0), LARGE);
 	hold(g, n, fd);
@@ -106,10 +108,23 @@ static void a_datagram_whose_entry_is_not_to_be_had_is_not_sent(void **state)
 	assert_int_equal(gpunet_close(g, 5000), 0);
 }
 
+static void a_datagram_whose_entry_is_not_to_be_had_is_not_sent(void **state)
+{
+	(void)state;
+	what_has_no_entry_is_not_sent(SOCK_DGRAM);
+}
+
+static void bytes_whose_entry_is_not_to_be_had_are_not_sent(void **state)
+{
+	(void)state;
+	what_has_no_entry_is_not_sent(SOCK_STREAM);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_datagram_whose_entry_is_not_to_be_had_is_not_sent),
+		cmocka_unit_test(bytes_whose_entry_is_not_to_be_had_are_not_sent),
 	};
 
 	sys.epoll_wait = held_epoll_wait;

@@ -61,6 +61,7 @@ struct gnet__scratch {
 	uint32_t anew;          /* grecv: others may have had the side since this scope had it */
 	uint64_t head;          /* receive position consumed */
 	int fail;               /* why the call could not begin, or go on */
+	uint32_t lost;          /* gsend: bytes of the last step that could not be handed over */
 	struct gnet_sock *sk;   /* whose side this call holds; 0: it holds none */
 	struct gnet_sqe *entry; /* that the lanes fill */
 	struct gnet__wait wait; /* thread 0 */
@@ -637,13 +638,64 @@ GNET_DEV uint32_t gnet__publisher(struct gnet__scope sc)
 	return sc.n > 32 ? 32 : 0;
 }
 
+/* What a call of grecv knows between its steps; each thread of the scope has its own. */
+struct gnet__recv_call {
+	uint64_t got;
+	uint64_t head; /* the publisher's look at the published head */
+	int64_t rc;    /* of the last step */
+	int anew;      /* of the publisher: another's head may still be on its way */
+	int given;     /* the side went back with the last step */
+};
+
+/* One step: waits for bytes and moves them. 1: there may be another. */
+GNET_DEV int gnet__recv_step(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
+			     struct gnet_sock *sk, void *buf, uint64_t len, int flags,
+			     struct gnet__recv_call *c)
+{
+	int cells;
+
+	if (sc.tid < sc.lanes)
+		gnet__recv_plan(sc, net, fd, s, len - c->got, flags);
+	gnet__sync(sc);
+	c->rc = s->rc;
+	cells = (int)s->cells;
+	/* s->acquire: rx_ring was stored, so the side goes back with release (K2). */
+	c->given =
+		c->rc > 0 && cells && !s->acquire && !(flags & (GNET_MSG_PEEK | GNET_MSG_WAITALL));
+	if (c->anew)
+		gnet__settle_head(net, fd, c->head, s->wait.word);
+	c->anew = 0;
+	/* Cells lie in the scratch: the side can go back while they are moved. */
+	if (c->given && sc.tid == gnet__publisher(sc)) {
+		gnet__recv_done(net, fd, sk, (uint64_t)c->rc, cells);
+		gnet_dev_add_relaxed(&sk->rx, ((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);
+	}
+	if (c->rc > 0)
+		gnet__recv_move(sc, net, s, (uint8_t *)buf + c->got, (uint64_t)c->rc);
+	if (c->given && sc.tid == 0)
+		gnet__recv_remember(net, fd, s, (uint64_t)c->rc);
+	gnet__sync(sc);
+	if (c->given || c->rc <= 0)
+		return 0;
+	c->got += (uint64_t)c->rc;
+	if (flags & GNET_MSG_PEEK)
+		return 0;
+	if (sc.tid == gnet__publisher(sc))
+		gnet__recv_done(net, fd, sk, (uint64_t)c->rc, cells);
+	if (!(flags & GNET_MSG_WAITALL) || c->got == len)
+		return 0;
+	gnet__sync(sc); /* the next step reads what the publisher wrote */
+	if (sc.tid == 0)
+		gnet__wait_on(&s->wait);
+	return 1;
+}
+
 GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
 			    void *buf, uint64_t len, int flags)
 {
+	struct gnet__recv_call c = { 0, 0, 0, 0, 0 };
 	struct gnet_sock *sk;
-	uint64_t got = 0, head;
-	int64_t rc;
-	int cells, last, nonblock, anew;
+	int nonblock;
 
 	/* The call before this one may still be giving the side back, in another thread of the scope. */
 	if (flags & GNET_MSG_DONTWAIT)
@@ -653,59 +705,26 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 	gnet__sync(sc);
 	sk = s->sk;
 	if (!sk) {
-		rc = s->fail;
+		c.rc = s->fail;
 		gnet__sync(sc);
-		return rc == GNET__IS_DGRAM ? gnet__recv_one(sc, s, net, fd, buf, len, flags) : rc;
+		return c.rc == GNET__IS_DGRAM ? gnet__recv_one(sc, s, net, fd, buf, len, flags)
+					      : c.rc;
 	}
 	nonblock = s->wait.dontwait;
 	/* The look is on its way while this call finds its bytes. */
-	anew = s->anew && sc.tid == gnet__publisher(sc);
-	head = anew ? gnet_sys_load(&net->bus[GNET_FD_SLOT(fd)].head) : 0;
-	do {
-		if (sc.tid < sc.lanes)
-			gnet__recv_plan(sc, net, fd, s, len - got, flags);
-		gnet__sync(sc);
-		rc = s->rc;
-		cells = (int)s->cells;
-		/* s->acquire: rx_ring was stored, so the side goes back with release (K2). */
-		last = rc > 0 && cells && !s->acquire &&
-		       !(flags & (GNET_MSG_PEEK | GNET_MSG_WAITALL));
-		if (anew)
-			gnet__settle_head(net, fd, head, s->wait.word);
-		anew = 0;
-		/* Cells lie in the scratch: the side can go back while they are moved. */
-		if (last && sc.tid == gnet__publisher(sc)) {
-			gnet__recv_done(net, fd, sk, (uint64_t)rc, cells);
-			gnet_dev_add_relaxed(&sk->rx,
-					     ((uint64_t)rc << GNET_L_AT_SHIFT) - GNET_L_HELD);
-		}
-		if (rc > 0)
-			gnet__recv_move(sc, net, s, (uint8_t *)buf + got, (uint64_t)rc);
-		if (last && sc.tid == 0)
-			gnet__recv_remember(net, fd, s, (uint64_t)rc);
-		gnet__sync(sc);
-		if (last)
-			return rc;
-		if (rc <= 0)
-			break;
-		got += (uint64_t)rc;
-		if (flags & GNET_MSG_PEEK)
-			break;
-		if (sc.tid == gnet__publisher(sc))
-			gnet__recv_done(net, fd, sk, (uint64_t)rc, cells);
-		if (!(flags & GNET_MSG_WAITALL) || got == len)
-			break;
-		gnet__sync(sc); /* the next step reads what the publisher wrote */
-		if (sc.tid == 0)
-			gnet__wait_on(&s->wait);
-	} while (got < len);
+	c.anew = s->anew && sc.tid == gnet__publisher(sc);
+	c.head = c.anew ? gnet_sys_load(&net->bus[GNET_FD_SLOT(fd)].head) : 0;
+	while (gnet__recv_step(sc, s, net, fd, sk, buf, len, flags, &c))
+		continue;
+	if (c.given)
+		return c.rc;
 	if (sc.tid == 0)
-		gnet__recv_remember(net, fd, s, flags & GNET_MSG_PEEK ? 0 : got);
+		gnet__recv_remember(net, fd, s, flags & GNET_MSG_PEEK ? 0 : c.got);
 	if (sc.tid == gnet__publisher(sc))
 		gnet__give(&sk->rx, GNET_L_HELD);
 	if (nonblock)
 		gnet__sync(sc); /* the next call must not find the side held by this one */
-	return got ? (int64_t)got : rc;
+	return c.got ? (int64_t)c.got : c.rc;
 }
 
 GNET_DEV int64_t grecv(gnet_t *net, int fd, void *buf, uint64_t len, int flags)
@@ -981,6 +1000,7 @@ GNET_DEV void gnet__send_start(gnet_t *net, int fd, struct gnet__scratch *s, uin
 	if (s->known_now)
 		return;
 	gnet__send_begin(net, fd, s, flags);
+	s->lost = 0; /* and so before any call that finds its socket known */
 	s->cells = 0;
 	s->rc = s->fail;
 	if (s->sk)
@@ -1012,8 +1032,10 @@ GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
 	if (rc > 0 && s->sk && !s->cells) {
 		gnet__ring_write(sc, net, s->seg, s->at, src, (uint64_t)rc);
 		gnet__sync(sc);
-		if (sc.tid == 0)
+		if (sc.tid == 0) {
 			s->fail = gnet__send_tail(net, fd, s->sk, (uint64_t)rc);
+			s->lost = s->fail ? (uint32_t)rc : 0;
+		}
 	}
 	return rc;
 }
@@ -1041,11 +1063,18 @@ GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet
 		sent += rc > 0 ? (uint64_t)rc : 0;
 	}
 	gnet__sync(sc);
+	/* The proxy is dead. This word is not stored again before the next call's first barrier. */
+	if (s->lost) {
+		sent -= s->lost;
+		rc = -GNET__EIO;
+	}
 	if (sc.tid == 0 && s->known_now) {
 		gnet__known_end(net, fd, s);
 	} else if (sc.tid == 0) {
 		gnet__send_detach(net, fd, s->sk);
 		gnet__send_remember(net, fd, s);
+		if (s->lost)
+			gnet__forget(s);
 		gnet__give(&s->sk->tx, GNET_L_HELD);
 	}
 	return sent ? (int64_t)sent : rc;

@@ -349,14 +349,15 @@ GNET_DEV void gnet__sock_init(gnet_t *net, int fd, uint64_t state)
 	uint64_t gen = GNET_FD_GEN(fd);
 
 	sk->queue = gnet__queue(net, fd);
-	sk->err_seen = 0;
-	sk->rcv_limit = 0;
-	sk->snd_limit = 0;
+	/* Whoever still has a descriptor of the slot's last life may look at these, to find that it is none any more. */
+	gnet_dev_store(&sk->err_seen, 0);
+	gnet_dev_store(&sk->rcv_limit, 0);
+	gnet_dev_store(&sk->snd_limit, 0);
 	gnet_dev_store(&sk->rx_head, 0);
 	gnet_dev_store(&sk->rx_ring, 0);
-	sk->tx_tail = 0;
-	sk->tx_head = 0;
-	sk->tx_seg = 0;
+	gnet_dev_store(&sk->tx_tail, 0);
+	gnet_dev_store(&sk->tx_head, 0);
+	gnet_dev_store(&sk->tx_seg, 0);
 	gnet_dev_store_release(&sk->rx, gen | state);
 	gnet_dev_store_release(&sk->tx, gen | state);
 	gnet_dev_store_release(&sk->life, gen << GNET_L_GEN_SHIFT);

@@ -150,7 +150,7 @@ static int look(const struct gpunet_report *v, void *arg)
 		FAIL("the text does not name %s: %s", s->peer, v->text);
 	if (v->block == CONNECT && !strstr(v->text, s->full))
 		FAIL("the text does not name %s: %s", s->full, v->text);
-	if (!strstr(v->text, "proxy thread 0") ||
+	if (!strstr(v->text, "proxy thread ") ||
 	    !strstr(v->text, v->error == -ETIMEDOUT ? "limit" : "aborted"))
 		FAIL("%s", v->text);
 	return 0;

@@ -127,7 +127,7 @@ static void run(gpunet_t *g, enum test_kind kind, unsigned threads)
 		close(fd);
 	}
 	test_sync(g, a.report, 1);
-	CHECK_EQ(gpunet_drain(g, 5000), 0);
+	CHECK_EQ(gpunet_drain(g, 20000 * TEST_SLOW), 0);
 	test_teardown(&a);
 }
 

@@ -76,7 +76,7 @@ static void run(const struct gpunet_options *opt, enum test_kind kind, unsigned 
 	test_sync(g, a.report, 2 * PAIRS);
 	memset(&s, 0, sizeof(s));
 	s.size = sizeof(s);
-	CHECK_EQ(gpunet_drain(g, 10000), 0);
+	CHECK_EQ(gpunet_drain(g, 20000 * TEST_SLOW), 0);
 	CHECK_EQ(gpunet_get_stats(g, &s), 0);
 	/* The listener was left open on purpose: closing the network is enough. */
 	CHECK_EQ(s.sockets, 1);

@@ -156,6 +156,20 @@ static int look(const struct gpunet_report *v, void *arg)
 	return 0;
 }
 
+/* The others are soon there; the one that sends, when nothing more goes out. */
+static void until_all_wait(gpunet_t *g)
+{
+	struct gpunet_stats before, now = { 0 };
+
+	now.size = sizeof(now);
+	CHECK_EQ(gpunet_get_stats(g, &now), 0);
+	do {
+		before = now;
+		test_sleep_ms(200 * TEST_SLOW);
+		CHECK_EQ(gpunet_get_stats(g, &now), 0);
+	} while (now.bytes_sent != before.bytes_sent);
+}
+
 static int first_only(const struct gpunet_report *v, void *arg)
 {
 	(void)v;
@@ -214,7 +228,7 @@ static void run(enum test_kind kind, unsigned threads)
 	CHECK_EQ(gpunet_reports(g, look, &s), 0);
 	CHECK_EQ(s.n, 2);
 	CHECK_EQ(s.timeouts, 2);
-	test_sleep_ms(200 * TEST_SLOW);
+	until_all_wait(g);
 	gpunet_abort(g);
 	test_sync(g, a.t.report, ROLES);
 	memset(s.blocks, 0, sizeof(s.blocks));

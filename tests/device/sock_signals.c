@@ -101,7 +101,7 @@ static void life(enum test_kind kind)
 	for (int i = 0; i < 3; i++)
 		talk(a.where, test_rounds(500000, 20000000));
 	test_sync(g, a.report, 1);
-	CHECK_EQ(gpunet_drain(g, 10000), 0);
+	CHECK_EQ(gpunet_drain(g, 20000 * TEST_SLOW), 0);
 	test_close(g);
 	test_teardown(&a);
 }

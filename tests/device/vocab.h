@@ -133,7 +133,7 @@ static int vocab_main(void (*tests)(void))
 			return 1;
 		}
 		tests();
-		err = gpunet_close(vocab_net, 5000);
+		err = gpunet_close(vocab_net, 60000);
 		if (err) {
 			fprintf(stderr, "close: %s\n", gpunet_last_error());
 			return 1;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Blocks that send datagrams to each other. Each datagram says who sent it to whom and which it is, and its length tells its bytes; so
- * whoever gets it can tell whether it is whole, in order, and from where it says. The host counts what it had to drop: in the
- * end no other may be missing. Not instrumented, as program.c.
+ * whoever gets it can tell whether it is whole, in order, and from where it says; an empty one only has its sender's address. Some
+ * have a second socket, connected to one of them. The host counts what it had to drop: in the end no other may be
+ * missing. Not instrumented, as program.c.
  */
 #include "dgram.h"
 
@@ -24,10 +25,13 @@ struct peer {
 	int fd;
 	struct sockaddr_storage addr;
 	socklen_t addr_len;
+	int via; /* 0, or connected to number via_to */
+	unsigned via_to;
+	bool limited; /* calls that receive have a time limit */
 	unsigned to_send;
-	uint16_t next[MOST_PEERS];  /* number of the next one to each */
-	uint16_t seen[MOST_PEERS];  /* numbers from each are at least this */
-	unsigned sent_to, received; /* to this one, and by it */
+	uint16_t next[2][MOST_PEERS]; /* number of the next one to each; [1]: connected */
+	uint16_t seen[2][MOST_PEERS]; /* numbers from each are at least this */
+	unsigned sent_to, received;   /* to this one, and by it */
 	uint8_t buf[LONGEST];
 };
 
@@ -41,8 +45,11 @@ struct dgrams {
 struct head {
 	uint8_t from, to;
 	uint16_t number;
-	uint32_t len;
+	uint32_t len; /* and VIA, if the socket with the address has not sent it */
 };
+
+#define VIA UINT32_C(0x80000000)
+#define LIMIT_US 300
 
 static int first(void)
 {
@@ -95,43 +102,92 @@ static uint32_t any_len(void)
 	return sim_between(sizeof(struct head), most[sim_below(9)]);
 }
 
-static uint32_t compose(struct peer *p, unsigned from, unsigned to)
+static uint32_t compose(struct peer *p, unsigned from, unsigned to, bool via)
 {
-	struct head h = { (uint8_t)from, (uint8_t)to, p->next[to], any_len() };
+	struct head h = { (uint8_t)from, (uint8_t)to, p->next[via][to], any_len() };
 	uint32_t i;
 
-	memcpy(p->buf, &h, sizeof(h));
+	if (!via && sim_chance(50))
+		return 0;
 	for (i = sizeof(h); i < h.len; i++)
 		p->buf[i] = byte_of(&h, i);
-	return h.len;
+	i = h.len;
+	h.len |= via ? VIA : 0;
+	memcpy(p->buf, &h, sizeof(h));
+	return i;
+}
+
+/* A datagram's buffer as three, one of them empty; of block `self`. */
+static struct gnet_msghdr *parts(unsigned self, uint8_t *buf, uint32_t n, void *addr, uint32_t alen)
+{
+	static struct gnet_iovec v[MOST_PEERS][3];
+	static struct gnet_msghdr m[MOST_PEERS];
+	uint32_t some;
+
+	if (first()) {
+		some = sim_below(n + 1);
+		v[self][0] = (struct gnet_iovec){ buf, some };
+		v[self][1] = (struct gnet_iovec){ buf + some, n - some };
+		v[self][2] = (struct gnet_iovec){ buf, 0 };
+		m[self] = (struct gnet_msghdr){
+			.name = addr, .namelen = alen, .iov = v[self], .iovlen = 3
+		};
+	}
+	__syncthreads();
+	return &m[self];
+}
+
+static int64_t send_by(struct world *w, struct dgrams *d, unsigned from, unsigned to, uint32_t len)
+{
+	struct peer *p = &d->peer[from], *q = &d->peer[to];
+	int fd = p->fd;
+
+	switch (shared(sim_below(4))) {
+	case 1:
+		return shared(gnet__tid() < 32
+				      ? gsendto_warp(w->net, fd, p->buf, len, GNET_MSG_DONTWAIT,
+						     &q->addr, q->addr_len)
+				      : 0);
+	case 2:
+		return shared(first() ? gsendto_thread(w->net, fd, p->buf, len, GNET_MSG_DONTWAIT,
+						       &q->addr, q->addr_len)
+				      : 0);
+	case 3:
+		return gsendmsg(w->net, fd, parts(from, p->buf, len, &q->addr, q->addr_len),
+				GNET_MSG_DONTWAIT);
+	default:
+		return gsendto(w->net, fd, p->buf, len, GNET_MSG_DONTWAIT, &q->addr, q->addr_len);
+	}
+}
+
+static int64_t send_via(struct world *w, const struct dgrams *d, unsigned from, uint32_t len)
+{
+	const struct peer *p = &d->peer[from];
+
+	if (shared(sim_below(2)))
+		return gsend(w->net, p->via, p->buf, len, GNET_MSG_DONTWAIT);
+	return gsendmsg(w->net, p->via, parts(from, (uint8_t *)(uintptr_t)p->buf, len, NULL, 0),
+			GNET_MSG_DONTWAIT);
 }
 
 static void send_one(struct world *w, struct dgrams *d, unsigned from)
 {
-	unsigned to = (unsigned)shared(sim_below(d->n)), way = (unsigned)shared(sim_below(4));
+	unsigned to = (unsigned)shared(sim_below(d->n));
 	struct peer *p = &d->peer[from], *q = &d->peer[to];
-	uint32_t len = (uint32_t)shared(first() ? compose(p, from, to) : 0);
-	int64_t rc = 0;
+	bool via = shared(p->via && p->via_to == to && sim_chance(500));
+	uint32_t len = (uint32_t)shared(first() ? compose(p, from, to, via) : 0);
+	int64_t rc;
 
 	/* Before, for it may be received before the call returns. */
 	if (first())
 		q->sent_to++;
-	if (way == 1 && gnet__tid() < 32)
-		rc = gsendto_warp(w->net, p->fd, p->buf, len, GNET_MSG_DONTWAIT, &q->addr,
-				  q->addr_len);
-	else if (way == 2 && first())
-		rc = gsendto_thread(w->net, p->fd, p->buf, len, GNET_MSG_DONTWAIT, &q->addr,
-				    q->addr_len);
-	if (way == 1 || way == 2)
-		rc = shared(rc);
-	else
-		rc = gsendto(w->net, p->fd, p->buf, len, GNET_MSG_DONTWAIT, &q->addr, q->addr_len);
+	rc = via ? send_via(w, d, from, len) : send_by(w, d, from, to, len);
 	if (!first())
 		return;
-	sim_note("datagrams: gsendto(%x, %u) to %u, number %u = %lld", p->fd, len, to, p->next[to],
-		 (long long)rc);
+	sim_note("datagrams: %u sends %u bytes to %u%s, number %u = %lld", from, len, to,
+		 via ? ", connected" : "", p->next[via][to], (long long)rc);
 	if (rc == (int64_t)len) {
-		p->next[to]++;
+		p->next[via][to] += len != 0;
 		if (!--p->to_send)
 			d->sending--;
 		return;
@@ -143,33 +199,87 @@ static void send_one(struct world *w, struct dgrams *d, unsigned from)
 
 /* ---- receiving ------------------------------------------------------------------------------------------------------------- */
 
+static bool is_address(const struct peer *p, const struct sockaddr_storage *a, uint32_t n)
+{
+	return n == p->addr_len && !memcmp(a, &p->addr, n);
+}
+
+static void check_empty(struct dgrams *d, unsigned self, const struct sockaddr_storage *from,
+			uint32_t from_len, bool peek)
+{
+	unsigned i = 0;
+
+	while (i < d->n && !is_address(&d->peer[i], from, from_len))
+		i++;
+	if (i == d->n)
+		sim_fail("datagrams: %u got an empty one from nobody", self);
+	d->peer[self].received += !peek;
+}
+
 static void check(struct dgrams *d, unsigned self, int64_t rc, uint32_t room,
 		  const struct sockaddr_storage *from, uint32_t from_len, bool peek)
 {
 	struct peer *p = &d->peer[self];
 	struct head h;
 	uint32_t i, have;
+	bool via;
 
+	if (!rc) {
+		check_empty(d, self, from, from_len, peek);
+		return;
+	}
 	memcpy(&h, p->buf, sizeof(h));
-	if (h.to != self || h.from >= d->n || h.number < p->seen[h.from] || h.len != rc)
+	via = h.len & VIA;
+	h.len &= ~VIA;
+	if (h.to != self || h.from >= d->n || h.number < p->seen[via][h.from] || h.len != rc)
 		sim_fail(
 			"datagrams: %u got number %u from %u to %u, %u bytes, in %lld; number %u was "
 			"due",
 			self, h.number, h.from, h.to, h.len, (long long)rc,
-			h.from < d->n ? p->seen[h.from] : 0);
+			h.from < d->n ? p->seen[via][h.from] : 0);
 	have = h.len < room ? h.len : room;
 	for (i = sizeof(h); i < have; i++) {
 		if (p->buf[i] != byte_of(&h, i))
 			sim_fail("datagrams: number %u from %u to %u: byte %u of %u is %02x",
 				 h.number, h.from, h.to, i, h.len, p->buf[i]);
 	}
-	if (from_len != d->peer[h.from].addr_len || memcmp(from, &d->peer[h.from].addr, from_len))
+	if (via == is_address(&d->peer[h.from], from, from_len))
 		sim_fail("datagrams: number %u from %u comes with another's address", h.number,
 			 h.from);
 	if (peek)
 		return;
-	p->seen[h.from] = (uint16_t)(h.number + 1);
+	p->seen[via][h.from] = (uint16_t)(h.number + 1);
 	p->received++;
+}
+
+static int64_t receive_by(struct world *w, struct dgrams *d, unsigned self, uint32_t room,
+			  int flags, struct sockaddr_storage *from, uint32_t *from_len)
+{
+	struct peer *p = &d->peer[self];
+	struct gnet_msghdr *m;
+	int64_t rc;
+
+	switch (shared(sim_below(4))) {
+	case 1:
+		return shared(gnet__tid() < 32 ? grecvfrom_warp(w->net, p->fd, p->buf, room, flags,
+								from, from_len)
+					       : 0);
+	case 2:
+		return shared(first() ? grecvfrom_thread(w->net, p->fd, p->buf, room, flags, from,
+							 from_len)
+				      : 0);
+	case 3:
+		m = parts(self, p->buf, room, from, sizeof(*from));
+		rc = grecvmsg(w->net, p->fd, m, flags);
+		if (first() && rc >= 0 && !(m->flags & GNET_MSG_TRUNC) != (rc <= room))
+			sim_fail("datagrams: %lld bytes into %u: flags %x", (long long)rc, room,
+				 m->flags);
+		if (first())
+			*from_len = m->namelen;
+		return rc;
+	default:
+		return grecvfrom(w->net, p->fd, p->buf, room, flags, from, from_len);
+	}
 }
 
 /* -EAGAIN if there is none. */
@@ -179,28 +289,24 @@ static int64_t receive_one(struct world *w, struct dgrams *d, unsigned self)
 	static uint32_t from_len[MOST_PEERS];
 	struct peer *p = &d->peer[self];
 	uint32_t room = (uint32_t)shared(sim_chance(300) ? any_len() : LONGEST);
-	unsigned way = (unsigned)shared(sim_below(4));
-	int flags = GNET_MSG_DONTWAIT | GNET_MSG_TRUNC;
-	int64_t rc = 0;
+	bool waits = shared(p->limited && sim_chance(500));
+	int flags = GNET_MSG_TRUNC | (waits ? 0 : GNET_MSG_DONTWAIT);
+	uint64_t start = sim_now();
+	int64_t rc;
 
 	if (shared(first() && sim_chance(200)))
 		flags |= GNET_MSG_PEEK;
 	if (first())
 		from_len[self] = sizeof(from[0]);
 	__syncthreads();
-	if (way == 1 && gnet__tid() < 32)
-		rc = grecvfrom_warp(w->net, p->fd, p->buf, room, flags, &from[self],
-				    &from_len[self]);
-	else if (way == 2 && first())
-		rc = grecvfrom_thread(w->net, p->fd, p->buf, room, flags, &from[self],
-				      &from_len[self]);
-	if (way == 1 || way == 2)
-		rc = shared(rc);
-	else
-		rc = grecvfrom(w->net, p->fd, p->buf, room, flags, &from[self], &from_len[self]);
+	rc = receive_by(w, d, self, room, flags, &from[self], &from_len[self]);
 	if (first())
 		sim_note("datagrams: grecvfrom(%x, %u, flags %x) = %lld", p->fd, room, flags,
 			 (long long)rc);
+	if (first() && rc == -ETIMEDOUT && waits && sim_now() - start < 1000 * LIMIT_US)
+		fail(p, "grecvfrom, before its time is over", rc);
+	if (waits && rc == -ETIMEDOUT)
+		rc = -EAGAIN;
 	if (first() && rc >= 0)
 		check(d, self, rc, room, &from[self], from_len[self], flags & GNET_MSG_PEEK);
 	else if (rc != -EAGAIN)
@@ -271,6 +377,32 @@ static bool open_one(struct world *w, struct dgrams *d, unsigned self)
 	return !shared(d->over || !p->fd);
 }
 
+/* A socket that is connected, and a limit for waits. */
+static void prepare(struct world *w, struct dgrams *d, unsigned self)
+{
+	struct peer *p = &d->peer[self], *q = &d->peer[shared(sim_below(d->n))];
+	const int64_t limit[2] = { 0, LIMIT_US };
+	int64_t rc = 0;
+
+	if (shared(first() && sim_chance(300))) {
+		rc = gsetsockopt(w->net, p->fd, SOL_SOCKET, SO_RCVTIMEO, limit, sizeof(limit));
+		if (first())
+			p->limited = !rc;
+	}
+	if (!rc && shared(first() && q->fd && sim_chance(300))) {
+		rc = gsocket(w->net, w->domain, SOCK_DGRAM, 0);
+		if (first() && rc > 0) {
+			p->via = (int)rc;
+			p->via_to = (unsigned)(q - d->peer);
+		}
+		rc = rc == -EMFILE ? 0 : rc;
+		if (rc > 0)
+			rc = gconnect(w->net, (int)rc, &q->addr, q->addr_len);
+	}
+	if (rc)
+		over(w, d, p, "prepare", rc);
+}
+
 void dgram_run(struct world *w, struct dgrams *d, unsigned self)
 {
 	struct peer *p = &d->peer[self];
@@ -279,6 +411,7 @@ void dgram_run(struct world *w, struct dgrams *d, unsigned self)
 
 	if (!open_one(w, d, self))
 		return;
+	prepare(w, d, self);
 	while (goes_on && !shared(d->over)) {
 		if (shared(p->to_send && sim_chance(500)))
 			send_one(w, d, self);
@@ -288,6 +421,8 @@ void dgram_run(struct world *w, struct dgrams *d, unsigned self)
 			goes_on = wait_events(w, d, self);
 	}
 	rc = gclose(w->net, p->fd);
+	if (!rc && shared(p->via))
+		rc = gclose(w->net, p->via);
 	if (first() && rc)
 		over(w, d, p, "gclose", rc);
 }

@@ -17,6 +17,7 @@
 #define FILES 512
 #define EPHEMERAL 40000
 #define SYN_RETRY_NS 1000000u
+#define VALUES 64
 
 enum kind { K_FREE, K_EPOLL, K_EVENT, K_SOCK };
 enum state { S_NEW, S_LISTEN, S_CONNECTING, S_CONNECTED, S_ENDED };
@@ -65,7 +66,8 @@ struct file {
 	bool no_space; /* a sender found no room: an edge will tell */
 	bool drained;  /* a reader found nothing: an edge will tell */
 	bool reset_on_close;
-	uint64_t hello; /* the first bytes that were sent, by a connector */
+	int value[VALUES]; /* of options that mean nothing here */
+	uint64_t hello;    /* the first bytes that were sent, by a connector */
 	unsigned n_hello;
 	struct sim_timer syn;
 	/* datagrams */
@@ -540,11 +542,13 @@ static int h_connect(int fd, const struct sockaddr *a, socklen_t n)
 		return f->err ? -f->err : -ECONNABORTED;
 	}
 	f->err = 0;
-	if (f->domain == AF_UNIX)
+	if (f->domain == AF_UNIX && !f->dgram)
 		return connect_unix(f, &name);
 	if (!f->local.len)
 		auto_name(f);
 	f->remote = name;
+	if (f->dgram)
+		return 0;
 	f->state = S_CONNECTING;
 	if (sim_chance(host.faults.at_once)) {
 		syn(f);
@@ -617,9 +621,11 @@ static ssize_t send_dgram(struct file *f, const struct msghdr *m)
 		rc = -f->err;
 		f->err = 0;
 	}
-	if (!rc && !m->msg_name)
+	if (!rc && !m->msg_name && !f->remote.len)
 		return -EDESTADDRREQ;
-	if (!rc)
+	if (!rc && !m->msg_name)
+		to = f->remote;
+	else if (!rc)
 		rc = take_name(&to, f, m->msg_name, m->msg_namelen);
 	if (rc)
 		return rc;
@@ -636,6 +642,8 @@ static ssize_t send_dgram(struct file *f, const struct msghdr *m)
 	if (!p)
 		sim_fail("no memory for a datagram");
 	*p = (struct packet){ .to = t, .what = P_DGRAM, .from = f->local };
+	if (f->domain == AF_UNIX && f->local.len == sizeof(sa_family_t))
+		p->from.len = 0; /* it has no name */
 	for (i = 0; i < m->msg_iovlen; i++) {
 		memcpy(p->data + p->n, m->msg_iov[i].iov_base, m->msg_iov[i].iov_len);
 		p->n += m->msg_iov[i].iov_len;
@@ -889,6 +897,8 @@ static int h_getsockopt(int fd, int level, int name, void *v, socklen_t *n)
 		value = f->dgram ? SOCK_DGRAM : SOCK_STREAM;
 	} else if (level == SOL_SOCKET && name == SO_DOMAIN) {
 		value = f->domain;
+	} else if (level == SOL_SOCKET && name < VALUES) {
+		value = f->value[name];
 	}
 	if (*n > sizeof(value))
 		*n = sizeof(value);
@@ -909,6 +919,8 @@ static int h_setsockopt(int fd, int level, int name, const void *v, socklen_t n)
 		f->reset_on_close = l.l_onoff && !l.l_linger;
 	} else if (level == SOL_SOCKET && name == SO_REUSEADDR) {
 		f->reuse = n && *(const char *)v;
+	} else if (level == SOL_SOCKET && name < VALUES && n >= sizeof(int)) {
+		memcpy(&f->value[name], v, sizeof(int));
 	}
 	return 0;
 }

@@ -17,6 +17,7 @@
 #include "sim.h"
 
 #define SOCKETS 5
+#define VALUES 4
 #define MOST_PENDING 60 /* bytes that no call has read yet: they fit in any buffer */
 
 enum state { GONE, NEW, BOUND, LISTENS, CONNECTED };
@@ -31,6 +32,9 @@ struct msock {
 	bool lost;          /* the peer was closed with bytes unread, or after a send of this one */
 	bool end;           /* the peer has ended its direction */
 	unsigned pending;   /* bytes to be read here */
+	int value[VALUES];  /* of options that only keep what they are given */
+	int64_t send_limit[2];
+	struct linger linger; /* never in force: a close would wait for its own block */
 };
 
 /* Of one block, in thread 0's hands. */
@@ -390,6 +394,57 @@ static void do_options(struct misuse *m, struct msock *s)
 		   alive ? alive : GNET_O_RDWR | (nonblock ? GNET_O_NONBLOCK : 0));
 }
 
+/* An option's value as it was set last, in as much room as there is. Thread 0 knows what that is. */
+static void expect_value(struct misuse *m, const struct msock *s, int level, int name,
+			 const void *must, uint32_t len)
+{
+	static uint8_t v[16];
+	uint32_t room = (uint32_t)shared(sim_chance(300) ? sim_below(len) : len), n = room;
+	int64_t rc;
+
+	__syncthreads();
+	rc = ggetsockopt(m->w->net, s->fd, level, name, v, &n);
+	expect_one(m, s, "ggetsockopt", rc, s->state == GONE ? -EBADF : 0);
+	if (first() && !rc && (n != room || memcmp(v, must, n)))
+		sim_fail("misuse: option %d, %d of %x: %u bytes, begins with %u", level, name,
+			 s->fd, n, v[0]);
+	__syncthreads();
+}
+
+static void do_values(struct misuse *m, struct msock *s)
+{
+	static const int kept[VALUES][2] = {
+		{ SOL_SOCKET, SO_KEEPALIVE },
+		{ SOL_SOCKET, SO_RCVBUF },
+		{ SOL_SOCKET, SO_PRIORITY },
+		{ SOL_SOCKET, SO_DONTROUTE },
+	};
+	unsigned i = (unsigned)shared(sim_below(VALUES));
+	int value = (int)shared(sim_below(100000));
+	int64_t limit[2] = { value, value * INT64_C(7) }, rc, alive = s->state == GONE ? -EBADF : 0;
+	struct linger none = { 0, value % 1000 };
+
+	rc = gsetsockopt(m->w->net, s->fd, kept[i][0], kept[i][1], &value, sizeof(value));
+	expect_one(m, s, "gsetsockopt", rc, alive);
+	if (first() && !rc)
+		s->value[i] = value;
+	rc = gsetsockopt(m->w->net, s->fd, SOL_SOCKET, SO_SNDTIMEO, limit, sizeof(limit));
+	expect_one(m, s, "SO_SNDTIMEO", rc, alive);
+	if (first() && !rc)
+		memcpy(s->send_limit, limit, sizeof(limit));
+	rc = gsetsockopt(m->w->net, s->fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+	expect_one(m, s, "SO_LINGER", rc, alive);
+	if (first() && !rc)
+		s->linger = none;
+	i = (unsigned)shared(sim_below(VALUES));
+	expect_value(m, s, kept[i][0], kept[i][1], &s->value[i], sizeof(s->value[i]));
+	expect_value(m, s, SOL_SOCKET, SO_SNDTIMEO, s->send_limit, sizeof(s->send_limit));
+	limit[0] = (int64_t)(s->limit / 1000000000u);
+	limit[1] = (int64_t)(s->limit % 1000000000u / 1000);
+	expect_value(m, s, SOL_SOCKET, SO_RCVTIMEO, limit, sizeof(limit));
+	expect_value(m, s, SOL_SOCKET, SO_LINGER, &s->linger, sizeof(s->linger));
+}
+
 static void do_close(struct misuse *m, struct msock *s)
 {
 	int64_t rc = gclose(m->w->net, s->fd);
@@ -513,7 +568,7 @@ void misuse_run(struct world *w, struct misuse *m)
 	static void (*const calls[])(struct misuse * m, struct msock * s) = {
 		do_socket,  do_socket, do_socket,  do_bind,    do_listen,   do_accept, do_connect,
 		do_receive, do_send,   do_pair,    do_pair,    do_shutdown, do_poll,   do_poll,
-		do_names,   do_send,   do_receive, do_returns, do_options,  do_close,
+		do_names,   do_send,   do_receive, do_returns, do_options,  do_close,  do_values,
 	};
 	unsigned steps = (unsigned)shared(first() ? sim_between(10, 60) : 0), i;
 

@@ -39,6 +39,11 @@ macro(sim_change file old new)
 	list(REMOVE_ITEM sim_mutants 0)
 endmacro()
 
+# Blocks have two warps at most, and all thread-local memory is copied at each switch.
+sim_change(include/gpunet/dev/impl/stream.h
+	"__shared__ struct gnet__scratch s[32];"
+	"__shared__ struct gnet__scratch s[2];")
+
 # ---- lost wake-ups: the proxy
 
 # Z1: the queue is looked at once more when the mark is set.
@@ -91,6 +96,10 @@ sim_mutant_of(20 src/stream/rx.c
 sim_mutant_of(21 src/channel/tcp/tcp.c
 	"if (e & (EPOLLOUT | EPOLLHUP | EPOLLERR))"
 	"if (!@M@ && (e & (EPOLLOUT | EPOLLHUP | EPOLLERR)))")
+# T8: a full socket is tried, since no event may come.
+sim_mutant_of(23 src/stream/tx.c
+	"			stream_try_full(s);"
+	"			if (!@M@)\n				stream_try_full(s);")
 # What was short is tried again.
 sim_mutant_of(22 src/stream/tx.c
 	"	if (rc == -ENOBUFS || rc == -ENOMEM) {\n		stream_later(s);"
@@ -231,14 +240,75 @@ sim_mutant_of(73 src/stream/dgram.c
 	"		/* The peer's queue is full (UNIX) or the device's (ENOBUFS): of neither an event tells. */\n		stream_later(s);"
 	"		if (!@M@)\n			stream_later(s);")
 
+# ---- gpoll's limit: it is kept, and not over early
+
+sim_mutant_of(75 include/gpunet/dev/impl/poll.h
+	"	if (until != never && gnet_time_ns() >= until)"
+	"	if (!@M@ && until != never && gnet_time_ns() >= until)")
+sim_mutant_of(76 include/gpunet/dev/impl/poll.h
+	"until = gnet_time_ns() + (uint64_t)timeout_ns;"
+	"until = gnet_time_ns() + (uint64_t)timeout_ns / (@M@ ? 2 : 1);")
+
+# ---- options
+
+sim_mutant_of(77 include/gpunet/dev/impl/option.h
+	"return name == GNET_SO_SNDTIMEO ? &sk->snd_limit : 0;"
+	"return name == GNET_SO_SNDTIMEO ? @M@ ? &sk->rcv_limit : &sk->snd_limit : 0;")
+sim_mutant_of(78 include/gpunet/dev/impl/option.h
+	"(uint32_t)value < len ? (uint32_t)value : len);"
+	"@M@ ? 0 : (uint32_t)value < len ? (uint32_t)value : len);")
+
+# ---- waits that nap, as on a GPU (sim_naps); the order in H2 is in the model only
+
+sim_change(include/gpunet/dev/impl/bus.h
+	"	gpunet_cpu_wait(deadline);"
+	"	if (sim_naps)\n		__nanosleep(5000);\n	else\n		gpunet_cpu_wait(deadline);")
+sim_change(include/gpunet/dev/impl/nap.h
+	"#ifdef __CUDACC__"
+	"#if 1")
+sim_change(include/gpunet/dev/impl/nap.h
+	"#define GNET__NAP_NS 300u"
+	"#define GNET__NAP_NS 10000u")
+sim_change(include/gpunet/dev/impl/nap.h
+	"#define GNET__BELT_NS 1000000u"
+	"#define GNET__BELT_NS sim_belt")
+sim_change(include/gpunet/dev/impl/sock.h
+	"#ifdef __CUDACC__\n/* Sleeps until a hint"
+	"#if 1\n/* Sleeps until a hint")
+sim_change(include/gpunet/dev/impl/sock.h
+	"#ifdef __CUDACC__\n	if (w->told) {"
+	"#if 1\n	if (sim_naps && w->told) {")
+sim_change(include/gpunet/dev/impl/poll.h
+	"#ifdef __CUDACC__\n/*\n * All: sleeps"
+	"#if 1\n/*\n * All: sleeps")
+sim_change(include/gpunet/dev/impl/poll.h
+	"		if (asked) {\n#ifdef __CUDACC__\n"
+	"		if (asked && sim_naps) {\n")
+sim_change(include/gpunet/dev/impl/poll.h
+	"#else\n			(void)hints; /* the wait below ends when something is stored */\n#endif\n		} else if (++turns"
+	"		} else if (!asked && ++turns")
+# H1: a wait that has asked looks once more.
+sim_mutant_of(80 include/gpunet/dev/impl/sock.h
+	"		gnet__ask_hint(net, fd, side, pos);\n"
+	"		gnet__ask_hint(net, fd, side, pos);\n		if (@M@ && sim_naps) {\n			w->told = 0;\n			return gnet__nap(net, fd, word, w);\n		}\n")
+# H2: gpoll asks beside the calls.
+sim_mutant_of(82 src/stream/tx.c
+	"if ((__atomic_load_n(mine, __ATOMIC_RELAXED) | __atomic_load_n(poll, __ATOMIC_RELAXED)) &&"
+	"if ((__atomic_load_n(mine, __ATOMIC_RELAXED) | (@M@ ? 0 : __atomic_load_n(poll, __ATOMIC_RELAXED))) &&")
+# H4: a hint is passed on to those that nap.
+sim_mutant_of(84 include/gpunet/dev/impl/nap.h
+	"		gnet_dev_add_relaxed(&net->hints[c >> 8], 1);"
+	"		if (!@M@)\n			gnet_dev_add_relaxed(&net->hints[c >> 8], 1);")
+
 # ---- a device like a GPU: its kernels cannot wake a proxy thread (sim_gpu_like)
 
 sim_change(src/platform/cpu/dev.c
 	"__atomic_store_n(&dev->kick, kick, __ATOMIC_RELEASE);\n	return 1;"
 	"__atomic_store_n(&dev->kick, sim_gpu_like ? NULL : kick, __ATOMIC_RELEASE);\n	return !sim_gpu_like;")
 
+list(REMOVE_DUPLICATES sim_mutants)
 # Those that take many seeds begin a little before the one that found them last (mutants.sh).
-foreach(at 3:150 4:135 22:185 35:145 42:1475 51:340 52:365 54:330 61:115 65:475 72:60 73:205)
+foreach(at 3:140 4:50 20:35 22:180 23:70 31:40 35:840 42:130 51:60 52:70 61:20 63:70 65:580 66:110 72:30 73:270 80:220 82:60 84:60)
 	string(REGEX REPLACE ":.*" "" number ${at})
 	list(TRANSFORM sim_mutants REPLACE "^${number}$" ${at})
 endforeach()
@@ -253,5 +323,5 @@ endif()
 foreach(file IN LISTS sim_mutated)
 	string(MAKE_C_IDENTIFIER ${file} name)
 	file(CONFIGURE OUTPUT ${sim_copy}/${file} @ONLY
-		CONTENT "extern int sim_mutant, sim_gpu_like, sim_late;\nvoid sim_stall(void);\n#line 1 \"${file}\"\n@sim_text_${name}@")
+		CONTENT "extern int sim_mutant, sim_gpu_like, sim_late, sim_naps;\nextern unsigned long sim_belt;\nvoid sim_stall(void);\n#line 1 \"${file}\"\n@sim_text_${name}@")
 endforeach()

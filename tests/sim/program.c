@@ -90,6 +90,40 @@ static int64_t wait_word(struct world *w, struct block *b, uint64_t *word, const
 
 /* ---- connections -------------------------------------------------------------------------------------------------------- */
 
+/* gpoll by any scope, with a limit or without: one must not be over early. */
+static int poll_by(struct world *w, const struct block *b, struct gnet_pollfd *p, uint32_t n,
+		   int64_t limit)
+{
+	uint64_t start = sim_now(), took;
+	int rc = 0;
+
+	switch (share(sim_below(4))) {
+	case 1:
+		rc = gnet__tid() < 32 ? gpoll_warp(w->net, p, n, limit) : 0;
+		rc = (int)share(rc);
+		break;
+	case 2:
+		rc = is_first() ? gpoll_thread(w->net, p, n, limit) : 0;
+		rc = (int)share(rc);
+		break;
+	default:
+		rc = gpoll(w->net, p, n, limit);
+	}
+	took = sim_now() - start;
+	if (is_first() && !rc && (limit < 0 || took < (uint64_t)limit))
+		sim_fail("%s with a limit of %lld ns: 0 after %llu", b->doing, (long long)limit,
+			 (unsigned long long)took);
+	result(b, rc);
+	return rc;
+}
+
+/* At times one that is soon over. */
+static int64_t any_limit(void)
+{
+	return share(is_first() && sim_chance(300) ? (int64_t)sim_below(3) * 100000 : -1);
+}
+
+/* 0: its time is over. */
 static int64_t poll_for(struct world *w, struct block *b, int fd, short events)
 {
 	__shared__ struct gnet_pollfd p;
@@ -100,10 +134,9 @@ static int64_t poll_for(struct world *w, struct block *b, int fd, short events)
 		p = (struct gnet_pollfd){ .fd = fd, .events = events };
 	__syncthreads();
 	doing(b, "gpoll(%x, %x)", fd, events);
-	rc = gpoll(w->net, &p, 1, -1);
-	if (is_first() && rc == 1 && !p.revents)
-		sim_fail("gpoll(%x): revents %x", fd, p.revents);
-	result(b, rc == 1 ? p.revents : rc);
+	rc = poll_by(w, b, &p, 1, any_limit());
+	if (is_first() && rc >= 0 && (rc != 0) != (p.revents != 0))
+		sim_fail("gpoll(%x): %d, revents %x", fd, rc, p.revents);
 	return rc;
 }
 
@@ -200,7 +233,9 @@ static int64_t connect_nonblock(struct world *w, struct block *b, int fd, unsign
 	}
 	if (rc != -EINPROGRESS)
 		return rc;
-	rc = poll_for(w, b, fd, GNET_POLLOUT);
+	do
+		rc = poll_for(w, b, fd, GNET_POLLOUT);
+	while (!rc);
 	if (rc < 0)
 		return rc;
 	rc = ggetsockopt(w->net, fd, SOL_SOCKET, SO_ERROR, &err, &n);
@@ -267,12 +302,12 @@ static void maybe_chaos(struct world *w, struct block *b, struct task *t)
 		if (is_first() && how != SHUT_WR)
 			e->told = true;
 		if (is_first() && how != SHUT_RD)
-			t->c->flow[t->end].ended = true;
+			flow_end(&t->c->flow[t->end]);
 		doing(b, "gshutdown(%x, %d) at any time", fd, how);
 		rc = gshutdown(w->net, fd, how);
 	} else {
 		if (is_first())
-			t->c->flow[t->end].ended = true;
+			flow_end(&t->c->flow[t->end]);
 		doing(b, "gclose(%x) at any time", fd);
 		rc = gclose(w->net, fd);
 	}
@@ -335,7 +370,7 @@ static struct call any_read(bool dontwait)
 	c.len = any_len();
 	c.flags = dontwait ? GNET_MSG_DONTWAIT : 0;
 	if (c.way != BORROW && sim_chance(200))
-		c.flags |= GNET_MSG_PEEK;
+		c.flags |= sim_chance(200) ? GNET_MSG_PEEK | GNET_MSG_WAITALL : GNET_MSG_PEEK;
 	else if (c.way != BORROW && sim_chance(200))
 		c.flags |= GNET_MSG_WAITALL;
 	return c;
@@ -346,9 +381,16 @@ static int64_t read_borrowed(struct world *w, struct block *b, struct task *t, i
 			     struct call c)
 {
 	__shared__ struct gnet_borrow lent;
-	int64_t n = grecv_borrow(w->net, fd, &lent, c.len, c.flags), rc, some;
 	const struct flow *f = &t->c->flow[!t->end];
+	int64_t n, rc, some;
 
+	if (share(sim_below(2)))
+		n = grecv_borrow(w->net, fd, &lent, c.len, c.flags);
+	else if (share(sim_below(2)))
+		n = share(gnet__tid() < 32 ? grecv_borrow_warp(w->net, fd, &lent, c.len, c.flags)
+					   : 0);
+	else
+		n = share(is_first() ? grecv_borrow_thread(w->net, fd, &lent, c.len, c.flags) : 0);
 	if (n <= 0)
 		return n;
 	if (is_first()) {
@@ -361,7 +403,10 @@ static int64_t read_borrowed(struct world *w, struct block *b, struct task *t, i
 	some = share(is_first() && sim_chance(300) ? sim_between(0, (uint32_t)n) : n);
 	if (t->c->chaos == CLOSED)
 		maybe_chaos(w, b, t);
-	rc = grecv_return(w->net, fd, (uint64_t)some);
+	if (share(sim_below(2)))
+		rc = grecv_return(w->net, fd, (uint64_t)some);
+	else
+		rc = share(is_first() ? grecv_return_thread(w->net, fd, (uint64_t)some) : 0);
 	result(b, rc);
 	if (rc)
 		return rc;
@@ -429,9 +474,9 @@ static int64_t read_step(struct world *w, struct block *b, struct task *t, bool 
 		flow_got(t->c, t->end, b->buf, rc);
 	if (is_first() && f->shared && rc > 0)
 		units_check(t, b->buf, (uint64_t)rc);
-	if (is_first() && (c.flags & GNET_MSG_WAITALL) && !dontwait &&
-	    !t->c->end[t->end].nonblock && rc > 0 && rc < (int64_t)c.len && !f->ended &&
-	    !t->c->chaos && !t->limited)
+	if (is_first() && (c.flags & (GNET_MSG_WAITALL | GNET_MSG_PEEK)) == GNET_MSG_WAITALL &&
+	    !dontwait && !t->c->end[t->end].nonblock && rc > 0 && rc < (int64_t)c.len &&
+	    !f->ended && !t->c->chaos && !t->limited)
 		sim_fail("%s: %lld, and the flow goes on", b->doing, (long long)rc);
 	if (rc == -ETIMEDOUT && t->limited)
 		return rc;
@@ -465,8 +510,16 @@ static int64_t write_reserved(struct world *w, struct block *b, struct task *t, 
 {
 	struct flow *f = &t->c->flow[t->end];
 	__shared__ struct gnet_borrow room;
-	int64_t rc = gsend_reserve(w->net, fd, &room, c.len, c.flags), some;
+	int64_t rc, some;
 
+	if (share(sim_below(2)))
+		rc = gsend_reserve(w->net, fd, &room, c.len, c.flags);
+	else if (share(sim_below(2)))
+		rc = share(gnet__tid() < 32 ? gsend_reserve_warp(w->net, fd, &room, c.len, c.flags)
+					    : 0);
+	else
+		rc = share(is_first() ? gsend_reserve_thread(w->net, fd, &room, c.len, c.flags)
+				      : 0);
 	if (rc)
 		return rc;
 	some = share(is_first() && sim_chance(300) ? sim_between(0, (uint32_t)c.len)
@@ -481,7 +534,10 @@ static int64_t write_reserved(struct world *w, struct block *b, struct task *t, 
 	}
 	if (t->c->chaos == CLOSED)
 		maybe_chaos(w, b, t);
-	rc = gsend_commit(w->net, fd, (uint64_t)some);
+	if (share(sim_below(2)))
+		rc = gsend_commit(w->net, fd, (uint64_t)some);
+	else
+		rc = share(is_first() ? gsend_commit_thread(w->net, fd, (uint64_t)some) : 0);
 	if (is_first() && rc)
 		f->sent -= (uint64_t)some;
 	return rc ? rc : some;
@@ -563,7 +619,7 @@ static void write_end(struct world *w, struct block *b, struct task *t, int fd)
 	int64_t rc;
 
 	if (is_first()) {
-		t->c->flow[t->end].ended = true;
+		flow_end(&t->c->flow[t->end]);
 		t->done = true;
 	}
 	if (closes && share(is_first() && sim_chance(500)))
@@ -602,7 +658,7 @@ static int64_t write_step(struct world *w, struct block *b, struct task *t, bool
 		return rc; /* the slab is used up: another way next time */
 	dontwait |= t->c->end[t->end].nonblock;
 	if (is_first() && rc < 0 && (rc != -EAGAIN || !dontwait)) {
-		f->ended = true;
+		flow_end(f);
 		t->done = true;
 		call_failed(t->c, t->end, b->doing, rc);
 	}
@@ -682,8 +738,16 @@ static void poll_prepare(struct block *b, struct gnet_pollfd *p)
 
 		p[i].fd = t->done ? -1 : (int)t->c->end[t->end].fd - 1;
 		p[i].events = t->reads ? GNET_POLLIN : GNET_POLLOUT;
+		if (t->reads && sim_chance(200))
+			p[i].events |= GNET_POLLRDHUP;
 		p[i].revents = 0;
 	}
+}
+
+/* A UNIX peer that takes no more is no error, but for those who send. */
+static bool no_errors(const struct conn *c)
+{
+	return !c->chaos || (c->chaos == DEAF && c->orderly);
 }
 
 /* Thread 0: is this what gpoll may say? */
@@ -698,8 +762,11 @@ static void poll_check(const struct block *b, const struct gnet_pollfd *p, int r
 		n += p[i].revents != 0;
 		if (p[i].revents && p[i].fd < 0)
 			sim_fail("gpoll: events %x of descriptor -1", p[i].revents);
-		if ((p[i].revents & (GNET_POLLNVAL | GNET_POLLERR)) && !t->c->chaos)
+		if ((p[i].revents & (GNET_POLLNVAL | GNET_POLLERR)) && no_errors(t->c))
 			sim_fail("gpoll: events %x of %x", p[i].revents, p[i].fd);
+		if ((p[i].revents & (GNET_POLLRDHUP | GNET_POLLIN)) == GNET_POLLRDHUP)
+			sim_fail("gpoll: %x is at its end, but not ready: %x", p[i].fd,
+				 p[i].revents);
 	}
 	if (n != rc)
 		sim_fail("gpoll: %d, but %d descriptors have events", rc, n);
@@ -717,10 +784,9 @@ static int64_t poll_round(struct world *w, struct block *b)
 		poll_prepare(b, p);
 	__syncthreads();
 	doing(b, "gpoll of %u", b->n_tasks);
-	rc = gpoll(w->net, p, b->n_tasks, -1);
-	result(b, rc);
+	rc = poll_by(w, b, p, b->n_tasks, any_limit());
 	if (rc <= 0)
-		return rc ? rc : -EPROTO;
+		return rc ? rc : 1;
 	if (is_first())
 		poll_check(b, p, rc);
 	for (i = 0; i < b->n_tasks; i++) {
@@ -759,6 +825,15 @@ static void run_all(struct world *w, struct block *b)
 	} while (left && rc > 0);
 	if (rc < 0)
 		must(w, b, rc);
+}
+
+/* Of no socket at all it is a rest. */
+static void rest_by_poll(struct world *w, struct block *b)
+{
+	int64_t limit = share(sim_below(200000));
+
+	doing(b, "gpoll of none");
+	must(w, b, poll_by(w, b, NULL, 0, limit));
 }
 
 static bool take_ticket(unsigned *left)
@@ -800,6 +875,8 @@ GNET_KERNEL(sim_program, struct args, a)
 		if (must(w, b, gclose(w->net, (int)listener)) < 0)
 			return;
 	}
+	if (share(is_first() && sim_chance(100)))
+		rest_by_poll(w, b);
 	if (b->polls)
 		run_all(w, b);
 	else if (b->n_tasks)

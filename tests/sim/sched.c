@@ -55,7 +55,8 @@ static struct {
 } sim;
 
 bool sim_on;
-int sim_mutant, sim_gpu_like, sim_late;
+int sim_mutant, sim_gpu_like, sim_late, sim_naps;
+unsigned long sim_belt = 1000000;
 void (*sim_report)(void);
 
 /* ---- chance ---------------------------------------------------------------------------------------------------------- */

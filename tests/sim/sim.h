@@ -31,7 +31,10 @@ struct sim_options {
 extern bool sim_on;      /* between sim_begin and the end of the process */
 extern int sim_mutant;   /* which planted fault is in force; 0: none */
 extern int sim_gpu_like; /* kernels cannot wake proxy threads */
-extern int sim_late;     /* what blocks store without order arrives late */
+extern int sim_naps;     /* waits that last long nap, as on a GPU */
+/* The longest nap without a hint, ns. For ever, nearly, where none may get lost. */
+extern unsigned long sim_belt;
+extern int sim_late; /* what blocks store without order arrives late */
 
 /* The caller becomes thread 0. */
 void sim_begin(const struct sim_options *o);

@@ -135,12 +135,20 @@ void call_failed(struct conn *c, unsigned end, const char *call, int64_t rc)
 	bool told = rc == -ECONNRESET || rc == -EPIPE || rc == -ETIMEDOUT || rc == -EHOSTUNREACH;
 	bool known = told || rc == -EBADF || rc == -ENOTCONN;
 
+	if (c->orderly)
+		known = rc == -EPIPE && strcmp(call, "receive") != 0;
 	if (told)
 		c->end[end].told = true;
 	sim_note("%s fails: %s", call, strerror((int)-rc));
 	if ((c->chaos && known) || wait_ended(reported, rc))
 		return;
 	sim_fail("%s on connection %u, end %u: %s", call, c->id, end, strerror((int)-rc));
+}
+
+void flow_end(struct flow *f)
+{
+	f->ended = true;
+	sim_wake(f, ~0u);
 }
 
 void flow_got(struct conn *c, unsigned end, const uint8_t *buf, int64_t rc)
@@ -212,18 +220,45 @@ static void host_writes(struct conn *c, unsigned end)
 		f->sent -= n - (uint64_t)rc;
 		rest();
 	}
-	f->ended = true;
+	flow_end(f);
 	sys.shutdown(fd, SHUT_WR);
+}
+
+/*
+ * Takes no more. With UNIX sockets that is all that the other side's writer needs to know, so nothing else is done until it has ended,
+ * and what had arrived before is read then, since an end with bytes unread would be a reset.
+ */
+static void host_goes_deaf(struct conn *c, unsigned end)
+{
+	const struct flow *f = &c->flow[!end];
+	int fd = (int)c->end[end].fd - 1;
+	uint8_t buf[1024];
+
+	/* Most of the time its socket is full by then. */
+	if (sim_chance(800))
+		sim_park(&host_listener, sim_now() + sim_below(3000000), "its time to go deaf");
+	sim_note("host: %d is shut down for reading", fd);
+	sys.shutdown(fd, SHUT_RD);
+	while (c->orderly && !f->ended)
+		sim_park(f, SIM_NEVER, "the writer's end (host, deaf)");
+	while (c->orderly && host_recv(fd, buf, sizeof(buf)) > 0)
+		continue;
 }
 
 static void host_reads(struct conn *c, unsigned end)
 {
 	int fd = (int)c->end[end].fd - 1;
+	uint64_t enough = sim_below((uint32_t)c->flow[!end].total + 1);
 	uint8_t buf[1024];
 	ssize_t rc;
 
 	do {
 		uint32_t n = piece();
+
+		if (c->chaos == DEAF && c->flow[!end].received >= enough) {
+			host_goes_deaf(c, end);
+			return;
+		}
 
 		rc = host_recv(fd, buf, n < sizeof(buf) ? n : sizeof(buf));
 		sim_note("host: %d receives %zd", fd, rc);
@@ -523,9 +558,15 @@ static void make_conn(struct world *w, unsigned id)
 	c->end[1].host = host == 1;
 	c->chaos = w->abort_after ? ALL_ABORTED : sim_chance(300) ? sim_below(ALL_ABORTED) : CALM;
 	if (w->narrow) {
-		c->chaos = CALM;
-		c->flow[host].total += 17000 + sim_below(30000);
+		c->chaos = sim_chance(250) ? DEAF : CALM;
+		/* Many times the ring, if it does not go through a keyhole. */
+		c->flow[host].total += 17000 + sim_below(host_buffer() < 512 ? 30000 : 250000);
 	}
+	if (c->chaos == DEAF && host > 1)
+		c->chaos = CALM;
+	c->orderly = c->chaos == DEAF && w->domain == AF_UNIX;
+	if (c->orderly)
+		c->flow[!host].total += host_buffer() + sim_below(40000);
 	for (i = 0; i < 2; i++) {
 		c->end[i].nonblock = sim_chance(200);
 		c->end[i].left = c->chaos == CALM && sim_chance(50);
@@ -549,6 +590,8 @@ void world_make(struct world *w)
 	w->n_threads = threads[sim_below(8)];
 	w->narrow = sim_chance(150);
 	w->n_conns = w->narrow ? 1 : sim_between(1, MOST_CONNS);
+	if (w->narrow && sim_chance(500))
+		w->n_blocks = 2;
 	w->acceptors = w->n_blocks > 2 ? sim_between(1, 2) : 1;
 	for (i = 0; i < w->acceptors; i++)
 		w->block[i].accepts = true;
@@ -565,6 +608,24 @@ void world_make(struct world *w)
 			w->block[i].n_tasks > 1 || (!w->block[i].full && sim_chance(300));
 }
 
+bool world_loses_hints(const struct world *w)
+{
+	const struct block *of[MOST_CONNS][2] = { { NULL } };
+	unsigned i, k;
+
+	for (i = 0; i < w->n_blocks; i++) {
+		for (k = 0; k < w->block[i].n_tasks; k++) {
+			const struct task *t = &w->block[i].task[k];
+			const struct block **b = &of[t->c->id][t->end];
+
+			if (*b && *b != &w->block[i])
+				return true;
+			*b = &w->block[i];
+		}
+	}
+	return w->abort_after || w->acceptors > 1;
+}
+
 static void check_flow(const struct conn *c, unsigned d)
 {
 	const struct flow *f = &c->flow[d];
@@ -576,6 +637,10 @@ static void check_flow(const struct conn *c, unsigned d)
 	if (c->chaos == CALM && f->loose && f->sum[0] != f->sum[1])
 		sim_fail("flow %u: the bytes that were received are not those that were sent",
 			 f->id);
+	if (c->orderly && c->end[!d].host < c->end[d].host && (f->received != f->total || !f->eof))
+		sim_fail("flow %u: of %llu bytes of one who takes no more %llu were received%s",
+			 f->id, (unsigned long long)f->total, (unsigned long long)f->received,
+			 f->eof ? "" : ", without its end");
 	/* A close in good order sends all that the calls before it took; another end tells somebody why. */
 	if ((c->chaos == CLOSED || c->chaos == BREAKS) && f->eof && !c->end[!d].told &&
 	    f->received != f->sent)

@@ -79,6 +79,7 @@ enum chaos {
 	CLOSED,      /* by one of its tasks, while others use it */
 	RESET,       /* the same with SO_LINGER of 0 */
 	SHUT,        /* gshutdown in any direction by one of its tasks */
+	DEAF,        /* its end on the host takes no more (SHUT_RD), and goes on sending */
 	ALL_ABORTED, /* the host ends all waits, or the proxy does */
 	KINDS
 };
@@ -86,6 +87,7 @@ enum chaos {
 struct conn {
 	unsigned id;
 	enum chaos chaos;
+	bool orderly; /* DEAF, of UNIX sockets: only calls that send are told */
 	struct flow flow[2];
 	struct end end[2];
 };
@@ -141,6 +143,8 @@ struct gpunet;
 
 /* world.c */
 void world_make(struct world *w);
+/* May a wait that naps get no hint? Several blocks' gpoll of one socket take away what the others ask for; an abort gives none. */
+bool world_loses_hints(const struct world *w);
 void world_host_begin(
 	struct world *w); /* starts the host's threads, and waits until its listener is there */
 void world_chaos_begin(struct world *w, struct gpunet *g); /* what happens at some time by itself */
@@ -158,6 +162,8 @@ uint64_t bytes_sum(const uint8_t *buf, uint64_t n);
 void units_fill(struct task *t, uint8_t *buf, unsigned n);
 /* What a reader of a shared flow got. */
 void units_check(struct task *t, const uint8_t *buf, uint64_t n);
+/* Its writer writes no more, or is about to end it. */
+void flow_end(struct flow *f);
 /* What a read gave: bytes that are consumed, the end, or an error. */
 void flow_got(struct conn *c, unsigned end, const uint8_t *buf, int64_t rc);
 /* Is that how a call ends when the host, or the proxy, has ended all waits? */

@@ -125,8 +125,8 @@ sim_mutant_of(33 src/stream/tx.c
 	"uint64_t v = ((@M@ ? s->tx_tail : s->tx_head) & GNET_TXW_POS_MASK) |")
 # All threads have copied before the head moves.
 sim_mutant_of(34 include/gpunet/dev/impl/stream.h
-	"			gnet__recv_remember(net, fd, s, (uint64_t)rc);\n		gnet__sync(sc);"
-	"			gnet__recv_remember(net, fd, s, (uint64_t)rc);\n		if (!@M@)\n			gnet__sync(sc);")
+	"		gnet__recv_remember(net, fd, s, (uint64_t)c->rc);\n	gnet__sync(sc);"
+	"		gnet__recv_remember(net, fd, s, (uint64_t)c->rc);\n	if (!@M@)\n		gnet__sync(sc);")
 # S3: all threads have stored before the tail is told.
 sim_mutant_of(35 include/gpunet/dev/impl/stream.h
 	"gnet__ring_write(sc, net, s->seg, s->at, src, (uint64_t)rc);\n		gnet__sync(sc);"
@@ -149,8 +149,8 @@ sim_mutant_of(42 include/gpunet/dev/impl/socket.h
 # ---- memory like a GPU's (sim_late): what a block stores before it gives a side back without release arrives after that
 
 sim_change(include/gpunet/dev/impl/stream.h
-	"			gnet__recv_done(net, fd, sk, (uint64_t)rc, cells);\n			gnet_dev_add_relaxed(&sk->rx,\n					     ((uint64_t)rc << GNET_L_AT_SHIFT) - GNET_L_HELD);"
-	"			if (!sim_late)\n				gnet__recv_done(net, fd, sk, (uint64_t)rc, cells);\n			gnet_dev_add_relaxed(&sk->rx,\n					     ((uint64_t)rc << GNET_L_AT_SHIFT) - GNET_L_HELD);\n			if (sim_late) {\n				sim_stall();\n				gnet__recv_done(net, fd, sk, (uint64_t)rc, cells);\n				gpunet_cpu_event_at(&sk->rx_head);\n			}")
+	"		gnet__recv_done(net, fd, sk, (uint64_t)c->rc, cells);\n		gnet_dev_add_relaxed(&sk->rx, ((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);"
+	"		if (!sim_late)\n			gnet__recv_done(net, fd, sk, (uint64_t)c->rc, cells);\n		gnet_dev_add_relaxed(&sk->rx, ((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);\n		if (sim_late) {\n			sim_stall();\n			gnet__recv_done(net, fd, sk, (uint64_t)c->rc, cells);\n			gpunet_cpu_event_at(&sk->rx_head);\n		}")
 sim_change(include/gpunet/dev/impl/stream.h
 	"	k->left -= len;\n	gnet_dev_store(&k->sk->tx_tail, k->t.tail);"
 	"	k->left -= len;\n	if (!sim_late)\n		gnet_dev_store(&k->sk->tx_tail, k->t.tail);")
@@ -186,12 +186,12 @@ sim_mutant_of(54 include/gpunet/dev/impl/sock.h
 	"while (!rc && (uint32_t)gnet_dev_load(&side[1]) != (uint32_t)(word >> GNET_L_AT_SHIFT))"
 	"while (!@M@ && !rc && (uint32_t)gnet_dev_load(&side[1]) != (uint32_t)(word >> GNET_L_AT_SHIFT))")
 sim_mutant_of(55 include/gpunet/dev/impl/stream.h
-	"		if (anew)\n			gnet__settle_head(net, fd, head, s->wait.word);"
-	"		if (anew && !@M@)\n			gnet__settle_head(net, fd, head, s->wait.word);")
+	"	if (c->anew)\n		gnet__settle_head(net, fd, c->head, s->wait.word);"
+	"	if (c->anew && !@M@)\n		gnet__settle_head(net, fd, c->head, s->wait.word);")
 # K2: a side that is given back says where the position is.
 sim_mutant_of(56 include/gpunet/dev/impl/stream.h
-	"((uint64_t)rc << GNET_L_AT_SHIFT) - GNET_L_HELD);"
-	"(@M@ ? 0 : (uint64_t)rc << GNET_L_AT_SHIFT) - GNET_L_HELD);")
+	"((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);"
+	"(@M@ ? 0 : (uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);")
 
 # ---- borrows; B4, which takes a gclose between two accesses, is in the model only
 

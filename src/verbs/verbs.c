@@ -2,6 +2,7 @@
 /* Which provider is used, and why. */
 #include "verbs/verbs.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,24 @@
 const struct verbs_ops *const verbs_all[] = { &verbs_ibverbs, &verbs_rnic, NULL };
 
 const struct verbs_ops *verbs_override;
+
+bool verbs_hardware(const char *name)
+{
+	struct dirent *e;
+	bool any = false;
+	DIR *dir;
+
+	if (verbs_override)
+		return true;
+	if (name && !strcmp(name, verbs_rnic.name))
+		return false;
+	dir = opendir("/sys/class/infiniband");
+	while (dir && !any && (e = readdir(dir)))
+		any = e->d_name[0] != '.';
+	if (dir)
+		closedir(dir);
+	return any;
+}
 
 /* Appends "name: text". */
 static void add(char *to, size_t size, const char *name, const char *text)

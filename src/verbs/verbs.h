@@ -408,6 +408,8 @@ struct verbs_use {
  * there is no provider of that name. [slow]
  */
 int verbs_open(struct verbs_use *u, const char *name);
+/* May the provider of that name (NULL: any) find a device that is not software? Asked before one is opened; it opens nothing. */
+bool verbs_hardware(const char *name);
 /* No-op if none is open. */
 void verbs_close(struct verbs_use *u);
 

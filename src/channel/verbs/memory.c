@@ -4,7 +4,6 @@
  * NIC can be given that memory is tried once a device: by dma-buf, then by its address (nvidia-peermem), else the rings are in
  * pinned host memory. The bytes that kernels hand over inline are the proxy's to place, so there is a host segment for them in any case.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,20 +20,7 @@
 
 bool rdc_near_wanted(const char *verbs)
 {
-	struct dirent *e;
-	bool any = false;
-	DIR *dir;
-
-	if (verbs_override)
-		return true;
-	if (verbs && !strcmp(verbs, "rnic"))
-		return false;
-	dir = opendir("/sys/class/infiniband");
-	while (dir && !any && (e = readdir(dir)))
-		any = e->d_name[0] != '.';
-	if (dir)
-		closedir(dir);
-	return any;
+	return verbs_hardware(verbs);
 }
 
 static int reg_near(const struct verbs_ops *ops, struct verbs_device *dev,

@@ -469,7 +469,10 @@ void rnic_comp_arm(struct rnic_qp *qp);
 /* --- resp.c, respout.c, ud.c ------------------------------------------------------------------- */
 
 void rnic_resp_receive(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_t now);
-/* Of responses nothing but an ACK is due. */
+/*
+ * Of responses nothing but an ACK is due, and it may wait for the requests. The peer is on the loopback network: rdma_rxe was seen
+ * to take milliseconds for what comes so.
+ */
 bool rnic_resp_has_ack_only(const struct rnic_qp *qp);
 /* Sends one packet of responses, as rnic_req_send(). */
 int rnic_resp_send(struct rnic_qp *qp, uint64_t now);

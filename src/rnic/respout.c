@@ -163,7 +163,8 @@ bool rnic_resp_has_ack_only(const struct rnic_qp *qp)
 {
 	const struct rnic_resp *p = &qp->resp;
 
-	return p->ack && !p->nak && p->out_tail == p->out_head && rnic_qp_reliable(qp);
+	return p->ack && !p->nak && p->out_tail == p->out_head && rnic_qp_reliable(qp) &&
+	       wire_gid_is_v4(qp->attr.path.dst) && qp->attr.path.dst[12] == 127;
 }
 
 int rnic_resp_send(struct rnic_qp *qp, uint64_t now)

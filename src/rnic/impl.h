@@ -470,8 +470,8 @@ void rnic_comp_arm(struct rnic_qp *qp);
 
 void rnic_resp_receive(struct rnic_qp *qp, const struct wire_roce *pkt, uint64_t now);
 /*
- * Of responses nothing but an ACK is due, and it may wait for the requests. The peer is on the loopback network: rdma_rxe was seen
- * to take milliseconds for what comes so.
+ * Of responses nothing but an ACK is due, and it may wait for the requests: the peer is on the loopback network. With rdma_rxe
+ * that gains nothing.
  */
 bool rnic_resp_has_ack_only(const struct rnic_qp *qp);
 /* Sends one packet of responses, as rnic_req_send(). */

@@ -206,7 +206,8 @@ def perftest(env, test, serve_here, rounds, ours, where=None, extra=""):
         server.expect(0, 20)
     rows = [line.split() for line in text.splitlines() if re.match(r" *\d+ +\d+ +[0-9.]+ ", line)]
     check(len(rows) == (23 if "-a" in extra.split() else 1), f"rows: {text}")
-    check(float(rows[-1][2]) > 0, f"no figures: {text}")
+    # On a busy host the stock program may find that its clock is of no use here: it says so, and its figures are 0.
+    check(float(rows[-1][2]) > 0 or "Correlation coefficient" in text, f"no figures: {text}")
     return rows[-1]
 
 

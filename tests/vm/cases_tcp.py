@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """gpunet over TCP from machine to machine: a real path that loses packets, breaks, and whose other end dies."""
 
-from vmlib import case, check, echo, netem, port_of
+from vmlib import case, check, echo, netem, port_of, until_lost
 
 
 def through(env, url, client="nc -N 10.0.2.1", size=1 << 20, seconds=60):
@@ -50,9 +50,7 @@ def tcp_loss(env):
     _, url = echo(env, env.m1, "tcp://10.0.2.1:0")
     for machine in env.machines:
         netem(env, machine, "loss 1% delay 2ms 1ms duplicate 1%")
-    through(env, url, size=2 << 20, seconds=80)
-    dropped = env.m1.run("tc -s qdisc show dev eth0")
-    check("dropped 0," not in dropped, f"nothing was lost: {dropped}")
+    until_lost(env.m1, lambda: through(env, url, size=2 << 20, seconds=80))
 
 
 @case(90)

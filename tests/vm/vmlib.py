@@ -146,6 +146,15 @@ def netem(env, machine, how):
     env.on_clean(machine, "tc qdisc del dev eth0 root")
 
 
+def until_lost(machine, once):
+    """Again until netem has lost something of what the machine sends: of few packets 1% may be none."""
+    for _ in range(20):
+        once()
+        if "dropped 0," not in machine.run("tc -s qdisc show dev eth0"):
+            return
+    raise Fail("nothing was lost in twenty runs")
+
+
 def figure(text, pattern):
     match = re.search(pattern, text, re.M)
     check(match, f"no {pattern!r} in {text[-300:]!r}")

@@ -646,23 +646,18 @@ static void to_error(struct verbs_qp *qp)
 	}
 }
 
-/* Places the bytes as a device does: the last eight at last, in one store; four where there are no more. */
+/* Places the bytes as a device does: the last eight at last, in one store. */
 static void place(uint8_t *to, const uint8_t *from, uint32_t n)
 {
-	uint64_t eight;
-	uint32_t four;
+	uint64_t last;
 
-	if (n >= 8 && ((uintptr_t)(to + n) & 7) == 0) {
-		memcpy(to, from, n - 8);
-		memcpy(&eight, from + n - 8, 8);
-		__atomic_store_n((uint64_t *)(void *)(to + n - 8), eight, __ATOMIC_RELEASE);
-	} else if (n >= 4 && ((uintptr_t)(to + n) & 3) == 0) {
-		memcpy(to, from, n - 4);
-		memcpy(&four, from + n - 4, 4);
-		__atomic_store_n((uint32_t *)(void *)(to + n - 4), four, __ATOMIC_RELEASE);
-	} else {
+	if (n < 8 || ((uintptr_t)(to + n) & 7)) {
 		memcpy(to, from, n);
+		return;
 	}
+	memcpy(to, from, n - 8);
+	memcpy(&last, from + n - 8, 8);
+	__atomic_store_n((uint64_t *)(void *)(to + n - 8), last, __ATOMIC_RELEASE);
 }
 
 /* The status of one work request; -1: it has to wait. */

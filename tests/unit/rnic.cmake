@@ -14,6 +14,10 @@ endif()
 foreach(rnic_test cc cm objects rc uc_ud hostile mlx5 loss property far many)
 	gpunet_unit_test(rnic_${rnic_test} rnic_${rnic_test}.c rnic_rig.c)
 endforeach()
+if(TARGET unit_rnic_property AND GPUNET_TEST_TIMEOUT LESS 300)
+	# 40 s of processor time, whatever else the machine does
+	set_tests_properties(unit.rnic_property PROPERTIES TIMEOUT 300)
+endif()
 gpunet_unit_test(rnic_cm_golden rnic_cm_golden.c)
 if(TARGET unit_rnic_cm_golden)
 	target_compile_definitions(unit_rnic_cm_golden PRIVATE

@@ -20,7 +20,7 @@ enum { BLOCKED = 8 };
 
 /* A peer whose program does other things for a moment, or whose thread has to be woken, answers by then. */
 #define PROBE_NS UINT64_C(4000000)
-#define PROBES 8 /* to 256 times that */
+#define PROBES 8 /* to 128 times that */
 
 /* Puts the cursor on `psn`, which is at or after una_psn and not beyond what was sent. */
 static void cursor_to_una(struct rnic_qp *qp)

@@ -17,6 +17,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -76,6 +77,8 @@ static bool enter_namespaces(void)
 }
 
 static bool ready;
+/* What path_mtu() does before it lets go of the device; NULL: nothing. */
+static void (*afterwards)(void);
 
 /* Resolves a peer: the path MTU in bytes, and how long it took. */
 static unsigned path_mtu(const char *address, uint64_t *ns)
@@ -109,6 +112,8 @@ static unsigned path_mtu(const char *address, uint64_t *ns)
 	mtu = 128u << id->mtu_code;
 	if (ns)
 		*ns = sys.now_ns() - begin;
+	if (afterwards)
+		afterwards();
 	verbs_rnic.id_destroy(id);
 	verbs_rnic.events_close(e);
 	verbs_rnic.close(v);
@@ -127,6 +132,43 @@ static void as_large_as_what_comes_back_whole(void **state)
 	assert_int_equal(path_mtu("10.79.0.2", NULL), 4096);
 	assert_int_equal(path_mtu("fd79::2", NULL), 4096);
 	assert_int_equal(path_mtu("127.0.0.1", NULL), 4096);
+}
+
+/* An echo of somebody else's, which every raw socket gets; then the device's thread rests, as before. */
+static void ping_and_rest(void)
+{
+	uint8_t echo[8] = { 8, 0, 0xf7, 0xfe, 0, 0, 0, 1 }, answer[128];
+	struct sockaddr_in to = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_ICMP);
+	struct timespec before, after, pause = { .tv_nsec = 300000000 };
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	assert_true(fd >= 0);
+	inet_pton(AF_INET, "10.79.0.2", &to.sin_addr);
+	assert_int_equal(sendto(fd, echo, sizeof(echo), 0, (struct sockaddr *)&to, sizeof(to)),
+			 sizeof(echo));
+	do
+		assert_int_equal(poll(&p, 1, 10000), 1);
+	while (recv(fd, answer, sizeof(answer), 0) != 28 || answer[20] != 0);
+	close(fd);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+	nanosleep(&pause, NULL);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+	assert_true((after.tv_sec - before.tv_sec) * 1000 +
+			    (after.tv_nsec - before.tv_nsec) / 1000000 <
+		    30);
+}
+
+static void an_echo_that_nobody_asked_for_is_taken(void **state)
+{
+	(void)state;
+	if (!ready)
+		skip();
+	/* No group may have sockets of its own for echoes: it is a raw one. */
+	assert_int_equal(system("echo 1 0 >/proc/sys/net/ipv4/ping_group_range"), 0);
+	afterwards = ping_and_rest;
+	assert_int_equal(path_mtu("10.79.0.2", NULL), 4096);
+	afterwards = NULL;
 }
 
 /* As a virtual machine: large packets are taken, and none are sent. */
@@ -222,6 +264,7 @@ static void a_user_who_knows_is_believed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_echo_that_nobody_asked_for_is_taken),
 		cmocka_unit_test(as_large_as_what_comes_back_whole),
 		cmocka_unit_test(a_peer_that_answers_in_pieces_gets_no_more_than_it_sends),
 		cmocka_unit_test(silence_is_the_safe_one),

@@ -43,6 +43,7 @@ static uint64_t proceed(struct vhost *h, uint64_t now, unsigned budget)
 	uint64_t next, cm, stat, probe;
 
 	h->put_off = false;
+	h->proceeded_at = now;
 	probe = vprobe_work(h, now);
 	rnic_gsi_poll(h->gsi, now);
 	cm = rnic_cm_step(h->cm, now);
@@ -98,15 +99,16 @@ void vhost_poll(struct vhost *h)
 
 	h->polled_at = now;
 	if (!near) {
-		keep_time(h, run(h, now));
+		rnic_udp_poll(h->wire, now, BUDGET);
+		keep_time(h, proceed(h, now, POLLED));
 		return;
 	}
 	n = receive(h, now);
 	/*
 	 * Who polls may have an answer to what came, and posts it next: then the acknowledgement goes with it, and in no case
-	 * does he wait until it is sent. If he just polls again, it goes then.
+	 * does he wait until it is sent. If he just polls again, it goes then. Posting does nothing for the CM, which has its turn in time.
 	 */
-	if (n && n <= FEW && !h->put_off) {
+	if (n && n <= FEW && !h->put_off && now - h->proceeded_at < BACKOFF_NS) {
 		h->put_off = true;
 		keep_time(h, now);
 		return;
@@ -164,7 +166,9 @@ static void aside(struct vhost *h, int fd)
 		vhost_lock(h);
 		if (fd == h->port_fd)
 			vport_hear(h);
-		else if (fd != h->probe.fd)
+		else if (fd == h->probe.fd)
+			vprobe_hear(h, sys.now_ns());
+		else
 			vshare_take(h, fd, sys.now_ns());
 		run(h, sys.now_ns());
 		vhost_unlock(h);

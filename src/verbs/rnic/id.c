@@ -514,8 +514,11 @@ int vid_disconnect(struct verbs_id *id)
 		return -ENOTCONN;
 	h = id->dev->host;
 	vhost_lock(h);
-	if (id->qp)
+	if (id->qp) {
+		/* What is acknowledged has been delivered: the peer hears so before the end. */
+		vhost_flush(h);
 		vqp_fail(id->qp, sys.now_ns());
+	}
 	rc = rnic_cm_disconnect(id->conn, sys.now_ns());
 	vhost_flush(h);
 	vhost_unlock(h);

@@ -104,6 +104,7 @@ struct vhost {
 	uint64_t wake_at;            /* the thread looks again then, whatever happens */
 	bool backoff;                /* it leaves packets to those who poll */
 	bool put_off;                /* what came last has had no consequences yet */
+	uint64_t proceeded_at;       /* when it last had all of them, connections included */
 	struct list waiting;         /* ids that wait for an RTU */
 	struct {
 		int fd; /* of ICMP, -1: not open */
@@ -277,6 +278,8 @@ bool vprobe_start(struct vhost *h, struct verbs_id *id, const uint8_t gid[16], u
 		  uint64_t now);
 /* With the lock. The time of the next call that is needed without news. */
 uint64_t vprobe_work(struct vhost *h, uint64_t now);
+/* Takes what has come, also when nobody asks: else the descriptor stays readable. */
+void vprobe_hear(struct vhost *h, uint64_t now);
 
 /* --- share.c ------------------------------------------------------------------------------------ */
 

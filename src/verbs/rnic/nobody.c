@@ -99,6 +99,9 @@ static bool first_hop(const struct vaddr *from, const uint8_t dst[16], struct ho
 	r->rtm_family = (uint8_t)out->family;
 	r->rtm_dst_len = (uint8_t)(8 * out->len);
 	add_attr(&t, RTA_DST, out->addr, out->len);
+	/* Rules may go by the source, to which our socket is bound. */
+	r->rtm_src_len = r->rtm_dst_len;
+	add_attr(&t, RTA_SRC, from->gid + 16 - out->len, out->len);
 	if (from->scope)
 		add_attr(&t, RTA_OIF, &from->scope, sizeof(from->scope));
 	if (!ask(&t, RTM_NEWROUTE, sizeof(*r)) ||

@@ -51,12 +51,16 @@ void vport_hear(struct vhost *h)
 	struct vaddr now;
 	ssize_t n;
 	bool up;
+	int rc;
 
 	/* What is lost for lack of room was news, too. */
 	do {
 		n = sys.recvmsg(h->port_fd, &m, MSG_DONTWAIT);
 	} while (n >= 0 || n == -ENOBUFS || n == -EINTR);
-	up = !vaddr_find(h->addr.gid, h->addr.scope, &now) && now.up;
+	rc = vaddr_find(h->addr.gid, h->addr.scope, &now);
+	if (rc && rc != -EADDRNOTAVAIL)
+		return;
+	up = !rc && now.up;
 	if (up == h->port_up)
 		return;
 	h->port_up = up;

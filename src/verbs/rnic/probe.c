@@ -214,9 +214,10 @@ static void count(struct vhost *h, const uint8_t gid[16], const struct wire_echo
 	}
 }
 
-static void hear(struct vhost *h, uint64_t now)
+void vprobe_hear(struct vhost *h, uint64_t now)
 {
-	uint8_t buf[LARGEST + 64], control[256], gid[16];
+	_Alignas(struct cmsghdr) uint8_t control[256];
+	uint8_t buf[LARGEST + 64], gid[16];
 	struct sockaddr_storage from;
 	struct wire_echo e;
 	uint32_t scope;
@@ -295,7 +296,7 @@ uint64_t vprobe_work(struct vhost *h, uint64_t now)
 
 	if (list_empty(&h->probe.asking))
 		return due;
-	hear(h, now);
+	vprobe_hear(h, now);
 	for (l = h->probe.asking.next; l != &h->probe.asking; l = next) {
 		struct verbs_id *id = list_entry(l, struct verbs_id, probe.link);
 

@@ -120,7 +120,7 @@ void pump_dgrams(const struct pump_dgrams *d, bool (*over)(void *arg), void *arg
 		 struct pump_end *end)
 {
 	static struct flow up, down;
-	bool asked = false;
+	bool asked = false, full = false;
 
 	up = (struct flow){ .from = d->in, .to = d->sock, .most = d->most, .chunk = d->most };
 	down = (struct flow){
@@ -133,13 +133,15 @@ void pump_dgrams(const struct pump_dgrams *d, bool (*over)(void *arg), void *arg
 
 		flow_want(&up, &p[1]);
 		flow_want(&down, &p[2]);
-		n = poll(p, 3, ask ? (int)d->quiet_ms : TICK_MS);
+		n = poll(p, 3, ask && !full ? (int)d->quiet_ms : TICK_MS);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 || p[0].revents || (n == 0 && over(arg)))
 			break;
-		if (n == 0 && ask)
+		if (n == 0 && ask) {
 			asked = send(d->sock, "", 0, MSG_NOSIGNAL) == 0;
+			full = !asked;
+		}
 		if (p[1].revents)
 			flow_step(&up);
 		if (p[2].revents)

@@ -33,6 +33,7 @@ struct proxy_thread {
 	bool dead;             /* it cannot go on */
 	unsigned defer;        /* passes without asking for events */
 	unsigned deferred;     /* how many it was the last time */
+	uint64_t asked_at;     /* when events were asked for last, if not asleep */
 	struct list graveyard; /* struct proxy_grave */
 
 	_Atomic uint64_t entries, sleeps, wakeups;

@@ -17,6 +17,8 @@
 #define PASSES_AN_EVENT_CALL 8u
 /* So many passes without work take as long as one with. */
 #define IDLE_PASSES 16u
+/* However many passes are left: one that moves much takes its time. */
+#define DEFER_NS UINT64_C(4000000)
 
 static void dispatch(struct proxy_thread *t, const struct proxy_entry *e)
 {
@@ -107,10 +109,14 @@ static unsigned run_hooks(struct proxy_thread *t, uint64_t *next)
 
 unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next)
 {
-	bool ask =
-		!t->defer; /* before the hooks defer anew: however busy, events have their turn */
+	/* Before the hooks defer anew: however busy, events have their turn, and however long a pass takes. */
+	bool ask = !t->defer || now - t->asked_at >= DEFER_NS;
 	unsigned n, events;
 
+	if (ask) {
+		t->defer = 0;
+		t->asked_at = now;
+	}
 	t->now = now;
 	*next = UINT64_MAX;
 	n = take_entries(t);

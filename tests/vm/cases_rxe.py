@@ -6,7 +6,7 @@ When one of these fails, no case of gpunet's own means anything. Their lines hav
 
 import re
 
-from vmlib import PRELOAD, Packets, await_listener, case, check, figure
+from vmlib import PERFTEST_ROW, PRELOAD, Packets, await_listener, case, check, figure
 
 
 def pair(env, server, client, port=None, seconds=60, packets=4):
@@ -61,7 +61,7 @@ def rxe_perftest(env):
         command = f"ib_{name} -x 1 -F {size} {extra}"
         _, out = pair(env, command, command + " 10.0.2.1", 18515, packets=300)
         column = 6 if name.endswith("lat") else 4
-        row = figure(out, r"^ *(\d+ +\d+ +[0-9.].*)$").split()
+        row = figure(out, PERFTEST_ROW).split()
         env.note(f"{name} {row[column - 1]} {'us' if name.endswith('lat') else 'MB/s'}")
 
 

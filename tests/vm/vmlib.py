@@ -155,6 +155,11 @@ def until_lost(machine, once):
     raise Fail("nothing was lost in twenty runs")
 
 
+# A row of stock perftest. Where it finds that the processor's clock does not count evenly, as on an emulated machine with a busy
+# host, it says so (a "Correlation coefficient"), and its figures are 0.00 or inf.
+PERFTEST_ROW = r"^ *(\d+ +\d+ +(?:[0-9.]+|inf|-?nan)\s.*)$"
+
+
 def figure(text, pattern):
     match = re.search(pattern, text, re.M)
     check(match, f"no {pattern!r} in {text[-300:]!r}")

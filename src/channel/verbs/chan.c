@@ -321,6 +321,7 @@ static int op_attach(struct channel *ch, uint64_t pos)
 {
 	struct rdc *c = rdc_of(ch);
 
+	c->attached = true;
 	if (c->near_tx < 0)
 		return c->tx_seg;
 	if (c->near_from > pos)

@@ -44,7 +44,7 @@ void rdc_data_init(struct rdc *c)
 	c->out = 0;
 	c->seq = 0;
 	c->want_ctrl = 0;
-	c->limited = c->hurry = false;
+	c->limited = c->hurry = c->failing = false;
 	c->established = c->told = c->rx_end = c->rx_shut = c->gone = c->tx_shut = false;
 }
 
@@ -407,7 +407,10 @@ static const char *name_of_wr(uint32_t what)
 	}
 }
 
-/* Only wr_id and status of an error mean anything. That receives were flushed may be due to a send, whose completion says more. */
+/*
+ * Only wr_id and status of an error mean anything. That receives were flushed may be due to a send, whose completion says more. A send
+ * that failed is seen at once, while a goodbye that arrived before may still lie in the other queue: see rdc_settle().
+ */
 static void failed(struct rdc *c, const struct verbs_wc *wc, bool recv)
 {
 	uint32_t what = (uint32_t)wc->wr_id;
@@ -420,11 +423,30 @@ static void failed(struct rdc *c, const struct verbs_wc *wc, bool recv)
 	else if (!recv)
 		c->ctrls--;
 	/* A peer that said goodbye does not answer any more, and what was flushed says nothing new. */
+	if (c->gone || c->err || c->failing)
+		return;
+	if (!recv) {
+		c->failing = true;
+		c->failure = *wc;
+		return;
+	}
+	rdc_fail(c, wc->status == VERBS_WC_WR_FLUSH_ERR ? ECONNRESET
+							: rdc_explain(c, wc, "receiving"));
+}
+
+void rdc_settle(struct rdc *c)
+{
+	const struct verbs_wc *wc = &c->failure;
+
+	if (!c->failing)
+		return;
+	rdc_drain_recvs(c);
+	c->failing = false;
 	if (c->gone || c->err)
 		return;
 	rdc_fail(c, wc->status == VERBS_WC_WR_FLUSH_ERR
 			    ? ECONNRESET
-			    : rdc_explain(c, wc, recv ? "receiving" : name_of_wr(what)));
+			    : rdc_explain(c, wc, name_of_wr((uint32_t)wc->wr_id)));
 }
 
 void rdc_completion(struct rdc *c, const struct verbs_wc *wc)

@@ -89,12 +89,18 @@ void rdc_drain_sends(struct rdc *c)
 		drain(c, c->cq->send.cq, SEND_ENTRIES);
 }
 
-/* All of what lies in them now: a goodbye may be behind many messages of other connections. */
-void rdc_drain(struct rdc *c)
+/* All of what lies in it now: a goodbye may be behind many messages of other connections. */
+void rdc_drain_recvs(struct rdc *c)
 {
 	if (c->cq)
 		drain(c, c->cq->recv.cq, RECV_ENTRIES);
+}
+
+void rdc_drain(struct rdc *c)
+{
+	rdc_drain_recvs(c);
 	rdc_drain_sends(c);
+	rdc_settle(c);
 }
 
 /* Owners are told at last, when everything that came at once is known. */
@@ -106,11 +112,12 @@ static void tell_owners(struct rdc_thread *t)
 	list_take(&t->dirty, &todo);
 	while (!list_empty(&todo)) {
 		struct rdc *c = list_entry(todo.next, struct rdc, dirty_link);
-		unsigned news = c->news;
+		unsigned news;
 
 		list_del(&c->dirty_link);
+		rdc_settle(c);
 		rdc_flow(c);
-		news |= c->news;
+		news = c->news;
 		c->news = 0;
 		if (c->state == RDC_CLOSING)
 			rdc_close_step(c);
@@ -295,14 +302,15 @@ void rdc_cq_put(struct rdc_cq *q)
 }
 
 /*
- * An acknowledgement is waited for by who closes or shuts down, by a kernel whose ring is filling up, and by control messages of which
+ * An acknowledgement is waited for by who closes or shuts down, by a kernel whose ring, or window without one, is filling up, and by control messages of which
  * no more may be under way.
  */
 static bool urgent(const struct rdc *c)
 {
+	uint64_t window = c->attached ? UINT64_C(1) << c->net->p.seg_log2 : GNET_MINI_BYTES;
+
 	return c->hurry || c->want_ctrl || c->state == RDC_CLOSING || c->sends >= RDC_SENDS / 2 ||
-	       c->ctrls >= RDC_CTRL - 1 ||
-	       c->tx_tail - c->tx_done > UINT64_C(1) << (c->net->p.seg_log2 - 1);
+	       c->ctrls >= RDC_CTRL - 1 || c->tx_tail - c->tx_done > window / 2;
 }
 
 void rdc_attend(struct rdc *c)

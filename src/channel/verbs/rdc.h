@@ -207,6 +207,9 @@ struct rdc {
 		want_ctrl; /* 1 + what to say when there is room: WIRE_RSOCK_SHUTDOWN or _DISCONNECT; 0: nothing */
 	bool tx_shut; /* said it */
 	bool hurry;   /* the owner waits until all is acknowledged */
+	bool failing; /* a send has failed, as `failure` says: an error once what arrived before is known */
+	struct verbs_wc failure;
+	bool attached; /* kernels know the send ring; before, they have GNET_MINI_BYTES under way at most */
 	enum { RDC_QUIET, RDC_PATIENT, RDC_URGENT } attention; /* as the thread counts it */
 	unsigned news; /* CHANNEL_* that the owner is to be told */
 };
@@ -228,7 +231,10 @@ void rdc_cq_put(struct rdc_cq *q);
 unsigned rdc_poll(struct rdc_thread *t);
 /* Takes the completions of the connection's queues, and tells nobody yet. */
 void rdc_drain(struct rdc *c);
+/* Whoever saw sends complete: takes what arrived before one of them failed, then the failure is the connection's, if it is not over. */
+void rdc_settle(struct rdc *c);
 void rdc_drain_sends(struct rdc *c);
+void rdc_drain_recvs(struct rdc *c);
 /* After what is under way has changed, or who waits for it: how soon the thread has to know. */
 void rdc_attend(struct rdc *c);
 /* `ns` from now on rdc_expired is called, unless rdc_untime comes first. */

@@ -388,11 +388,12 @@ int ib_connect(struct verbs_id *id, const struct verbs_conn_param *p)
 static bool too_large(struct verbs_id *id)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
+	uint8_t number = id->cm->port_num ? id->cm->port_num : 1;
 	struct ibv_port_attr port;
 	int mask = 0;
 
 	return ib_lib.init_qp_attr && !ib_lib.init_qp_attr(id->cm, &attr, &mask) &&
-	       (mask & IBV_QP_PATH_MTU) && !ib_query_port(id->cm->verbs, &port) &&
+	       (mask & IBV_QP_PATH_MTU) && !ib_query_port(id->cm->verbs, number, &port) &&
 	       attr.path_mtu > port.active_mtu;
 }
 

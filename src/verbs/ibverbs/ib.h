@@ -116,7 +116,7 @@ struct verbs_cq {
 /* The device of a context, or NULL when there are too many or it has no protection domain to give. */
 struct verbs_device *ib_device(struct verbs *v, struct ibv_context *ctx);
 int ib_nonblocking(int fd);
-int ib_query_port(struct ibv_context *ctx, struct ibv_port_attr *out);
+int ib_query_port(struct ibv_context *ctx, uint8_t number, struct ibv_port_attr *out);
 void ib_set_min_rnr(struct verbs_id *id);
 
 /* cm.c */

@@ -159,11 +159,11 @@ struct verbs_device *ib_device(struct verbs *v, struct ibv_context *ctx)
 	return d;
 }
 
-int ib_query_port(struct ibv_context *ctx, struct ibv_port_attr *out)
+int ib_query_port(struct ibv_context *ctx, uint8_t number, struct ibv_port_attr *out)
 {
 	/* An older library fills an older, shorter structure. */
 	memset(out, 0, sizeof(*out));
-	return ib_lib.query_port(ctx, 1, out);
+	return ib_lib.query_port(ctx, number, out);
 }
 
 static bool has_dmabuf(struct verbs_device *d)
@@ -197,7 +197,7 @@ static int ib_device_info(struct verbs_device *d, struct verbs_device_info *out)
 	int rc = ib_lib.query_device(d->ctx, &attr);
 
 	if (!rc)
-		rc = ib_query_port(d->ctx, &port);
+		rc = ib_query_port(d->ctx, 1, &port);
 	if (rc)
 		return -rc;
 	memset(out, 0, sizeof(*out));
@@ -265,7 +265,7 @@ static int ib_device_gid(struct verbs_device *d, unsigned index, struct verbs_gi
 {
 	struct ibv_port_attr port;
 	union ibv_gid gid;
-	int rc = ib_query_port(d->ctx, &port);
+	int rc = ib_query_port(d->ctx, 1, &port);
 
 	if (rc)
 		return -rc;

@@ -67,13 +67,14 @@ static const char *put(struct sock *listener)
 	s->linger = listener->linger;
 	s->linger_s = listener->linger_s;
 	stream_connected(&s->st, ch);
+	/* Before it is another thread's: its names are read here. */
+	sock_publish(s);
 	rc = ch->ops->start(ch, sock_thread_of(s)->set.t);
 	if (rc) {
 		sock_unnew(s);
 		return rc == -ENOSPC ? "sysctl fs.epoll.max_user_watches" : strerror(-rc);
 	}
 	listener->in_hand = NULL;
-	sock_publish(s);
 	__atomic_store_n(&listener->st.bus->line.cell[1 + p % GNET_ACCEPT_RING],
 			 (uint64_t)(uint32_t)sock_fd(s) << 8 | GNET_ACCEPT_TAG(p),
 			 __ATOMIC_RELEASE);

@@ -55,10 +55,11 @@ static uint64_t proceed(struct vhost *h, uint64_t now, unsigned budget)
 	return stat < next ? stat : next;
 }
 
-static uint64_t run(struct vhost *h, uint64_t now)
+/* `budget`: how many packets go out; what came is taken in any case. */
+static uint64_t run(struct vhost *h, uint64_t now, unsigned budget)
 {
 	rnic_udp_poll(h->wire, now, BUDGET);
-	return proceed(h, now, BUDGET);
+	return proceed(h, now, budget);
 }
 
 static void kick(struct vhost *h)
@@ -99,8 +100,7 @@ void vhost_poll(struct vhost *h)
 
 	h->polled_at = now;
 	if (!near) {
-		rnic_udp_poll(h->wire, now, BUDGET);
-		keep_time(h, proceed(h, now, POLLED));
+		keep_time(h, run(h, now, POLLED));
 		return;
 	}
 	n = receive(h, now);
@@ -148,7 +148,7 @@ static int turn(struct vhost *h, int64_t *timeout)
 		*timeout = (int64_t)BACKOFF_NS;
 		return h->kick_ep;
 	}
-	next = run(h, now);
+	next = run(h, now, BUDGET);
 	h->wake_at = next;
 	*timeout = next == UINT64_MAX ? -1 : next > now ? (int64_t)(next - now) : 0;
 	return h->all_ep;
@@ -170,7 +170,7 @@ static void aside(struct vhost *h, int fd)
 			vprobe_hear(h, sys.now_ns());
 		else
 			vshare_take(h, fd, sys.now_ns());
-		run(h, sys.now_ns());
+		run(h, sys.now_ns(), BUDGET);
 		vhost_unlock(h);
 	}
 }
@@ -455,7 +455,7 @@ static void linger(struct vhost *h)
 		now = sys.now_ns();
 		vhost_lock(h);
 		h->polled_at = now; /* the thread keeps out of it */
-		run(h, now);
+		run(h, now, BUDGET);
 		ending = rnic_cm_ending(h->cm);
 		vhost_unlock(h);
 		if (ending)

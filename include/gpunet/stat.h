@@ -61,7 +61,7 @@ struct gpunet_stat_report {
 
 struct gpunet_stat_hop {
 	uint64_t number;  /* from 1 on */
-	uint64_t kind_fd; /* kind 32 | descriptor 32 */
+	uint64_t kind_fd; /* kind 32 | 0 32: whose message it was is not kept */
 	uint64_t at[6];
 };
 

@@ -134,6 +134,7 @@ void proxy_hint(struct proxy_thread *t, uint32_t slot);
 /*
  * The next few passes need not ask the kernel for events: the caller looks itself at what is busy. Eight at first; while what is asked
  * is answered with nothing, more and more, up to `most` (of passes that do something, a sixteenth of it); after an answer fewer again.
+ * After 4 ms they are asked for anyway.
  */
 void proxy_defer_events(struct proxy_thread *t, unsigned most);
 

@@ -281,7 +281,8 @@ static bool has_work(struct proxy_thread *pt, void *ctx)
 		if (sock_accept_room(list_entry(l, struct sock, link)))
 			return true;
 	}
-	return stream_set_has_room(&t->set) || channel_net_has_work(all->p.channels, pt);
+	return stream_set_has_room(&t->set) || stream_set_is_asked(&t->set) ||
+	       channel_net_has_work(all->p.channels, pt);
 }
 
 /* ---- start and end ------------------------------------------------------------------------------------------------------ */

@@ -175,8 +175,7 @@ unsigned stream_dgram_rx(struct stream *s)
 		 * All segments are others': this reader's head tells nothing of when one is free. A stream would go on without one. If
 		 * all threads have idle readers' segments, one of them gives one back, and this is tried again.
 		 */
-		atomic_store(&s->set->slab->wanted, true);
-		proxy_wake_others(s->set->t);
+		stream_ask_others(s->set);
 		stream_later(s);
 		return 0;
 	}

@@ -82,7 +82,8 @@ void stream_fail(struct stream *s, int err);
 void stream_rx_release(struct stream *s);
 /* A free segment, or that of a reader of this thread which has consumed everything: -ENOBUFS if there is none. */
 int stream_take_segment(struct stream_set *set);
-/* Another thread wants a segment: gives one of a reader that has consumed everything back to the slab. */
-void stream_give_wanted(struct stream_set *set);
+/* D7: asks the other threads for a segment, and gives one of a reader that has consumed everything to a thread that has asked. */
+void stream_ask_others(struct stream_set *set);
+void stream_give_asked(struct stream_set *set);
 
 #endif

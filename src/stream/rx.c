@@ -128,11 +128,24 @@ static bool reclaim(struct stream_set *set)
 	return false;
 }
 
-void stream_give_wanted(struct stream_set *set)
+/* Each thread looks once for each question: none can take it from those that sleep, the one that asks least of all. */
+void stream_ask_others(struct stream_set *set)
 {
-	if (atomic_load_explicit(&set->slab->wanted, memory_order_relaxed) &&
-	    atomic_exchange(&set->slab->wanted, false))
-		reclaim(set);
+	set->asked = atomic_fetch_add(&set->slab->asked, 1) + 1;
+	proxy_wake_others(set->t);
+}
+
+bool stream_set_is_asked(const struct stream_set *set)
+{
+	return atomic_load_explicit(&set->slab->asked, memory_order_relaxed) != set->asked;
+}
+
+void stream_give_asked(struct stream_set *set)
+{
+	if (!stream_set_is_asked(set))
+		return;
+	set->asked = atomic_load_explicit(&set->slab->asked, memory_order_relaxed);
+	reclaim(set);
 }
 
 int stream_take_segment(struct stream_set *set)

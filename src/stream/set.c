@@ -14,6 +14,7 @@ void stream_set_init(struct stream_set *set, struct proxy_thread *t, struct slab
 	list_init(&set->run);
 	list_init(&set->waiters);
 	list_init(&set->attached);
+	set->asked = 0;
 	list_init(&set->hot);
 	set->n_hot = 0;
 	set->crowded_until = 0;
@@ -296,7 +297,7 @@ unsigned stream_set_step(struct stream_set *set, uint64_t now, uint64_t *next)
 {
 	unsigned n = wake_waiters(set);
 
-	stream_give_wanted(set);
+	stream_give_asked(set);
 	ask_hot(set, now);
 	run_later(set, now);
 	run_full(set, now);

@@ -16,6 +16,7 @@ int slab_init(struct slab *s, uint8_t *base, unsigned seg_log2, uint32_t n)
 	s->base = base;
 	s->seg_log2 = seg_log2;
 	s->n = s->n_free = n;
+	s->asked = 0;
 	for (i = 0; i < n; i++)
 		s->free[i] = n - 1 - i;
 	return 0;

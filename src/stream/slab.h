@@ -14,8 +14,8 @@ struct slab {
 	uint32_t n;
 	uint32_t n_free;
 	uint32_t *free; /* a stack */
-	_Atomic bool
-		wanted; /* a thread's datagrams wait for a segment that another thread's idle readers may have */
+	/* How often a thread's datagrams have asked for a segment that another thread's idle readers may have. */
+	_Atomic uint64_t asked;
 };
 
 /* `base` has n << seg_log2 bytes and stays the caller's. */

@@ -38,6 +38,7 @@ struct stream_set {
 	struct list run;      /* have something to do now */
 	struct list waiters;  /* wait for the kernel's head to move */
 	struct list attached; /* have a receive segment, longest held first */
+	uint64_t asked;       /* of slab->asked: up to here this thread has looked among its own */
 	struct list hot;      /* received just now: asked directly, before events tell */
 	unsigned n_hot;
 	uint64_t crowded_until; /* more receive than are asked: none is asked */
@@ -116,6 +117,7 @@ void stream_set_init(struct stream_set *set, struct proxy_thread *t, struct slab
 unsigned stream_set_step(struct stream_set *set, uint64_t now, uint64_t *next);
 bool stream_set_waits(const struct stream_set *set);
 bool stream_set_has_room(const struct stream_set *set);
+bool stream_set_is_asked(const struct stream_set *set);
 
 /* Makes it a stream of datagrams: before it is connected to its channel. */
 void stream_set_dgram(struct stream *s, unsigned addr_room, uint64_t most);

@@ -360,6 +360,68 @@ static void a_segment_that_is_being_filled_stays(void **state)
 	close(of_b);
 }
 
+/* A bound socket of datagrams of thread q. */
+static struct sock *datagrams(unsigned q, struct sockaddr_un *at, socklen_t *at_len)
+{
+	struct channel *ch;
+	struct sock *s;
+
+	assert_int_equal(
+		channel_create(NULL, proxy_thread(r.proxy, q), AF_UNIX, SOCK_DGRAM, 0, &ch), 0);
+	s = sock_new(&r.all, q, ch);
+	assert_non_null(s);
+	assert_int_equal(sock_open_datagrams(s, AF_UNIX), 0);
+	sock_publish(s);
+	*at = r.at;
+	*at_len = r.at_len;
+	at->sun_path[1] = 'd';
+	assert_int_equal(ch->ops->bind(ch, (struct sockaddr *)at, *at_len), 0);
+	return s;
+}
+
+/*
+ * D7: whose readers are idle is asked for a segment, and neither the one that asks nor others that have none take the question from
+ * it, however often they come round meanwhile.
+ */
+static void a_question_for_a_segment_reaches_every_thread(void **state)
+{
+	struct sockaddr_un at;
+	socklen_t at_len;
+	struct sock *idle, *d;
+	int peer, fd, i;
+
+	idle = connection(1, &peer);
+	settle(1);
+	for (i = 0; i < SEGMENTS - 1; i++)
+		assert_true(slab_get(&r.slab) >= 0);
+	assert_int_equal(write(peer, "unread", 6), 6);
+	settle(1);
+	assert_int_equal(write(peer, "so there is a segment", 21), 21);
+	settle(1);
+	assert_int_equal(kernel_receives(idle), 27);
+	settle(1);
+	assert_true(idle->st.rx_seg >= 0);
+	d = datagrams(0, &at, &at_len);
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(sendto(fd, "datagram", 8, 0, (struct sockaddr *)&at, at_len), 8);
+	for (i = 0; i < 5; i++) {
+		step(0);
+		step(2);
+	}
+	assert_int_equal(d->st.rx_seg, -1);
+	/* What a thread that is about to sleep looks at. */
+	assert_true(stream_set_is_asked(&r.all.t[1].set));
+	step(1);
+	assert_false(stream_set_is_asked(&r.all.t[1].set));
+	assert_int_equal(idle->st.rx_seg, -1);
+	r.now += 2000000;
+	step(0);
+	assert_true(d->st.rx_seg >= 0);
+	assert_int_equal(kernel_receives(d), sizeof(struct gnet_dgram) + d->st.addr_room + 16);
+	close(peer);
+	close(fd);
+}
+
 /* ---- (b) what idle sockets cost ---------------------------------------------------------------- */
 
 /* Nobody reads or writes anything about sockets from `first` on; slots are taken in their order. */
@@ -642,6 +704,7 @@ int main(int argc, char **argv)
 		BOTH(what_is_queued_goes_in_one_call),
 		BOTH(several_sockets_share_a_call),
 		BOTH(a_segment_that_is_being_filled_stays),
+		BOTH(a_question_for_a_segment_reaches_every_thread),
 		BOTH(idle_sockets_cost_nothing),
 		BOTH(accepted_sockets_are_spread_evenly),
 		cmocka_unit_test(a_sandbox_forbids_the_ring),

@@ -261,7 +261,7 @@ struct rnic_resp {
 	uint64_t now;         /* of the packet in hand */
 	uint64_t quiet_until; /* an RNR NAK holds: what comes behind its packet is no gap */
 	struct rnic_res res[RNIC_MAX_RD];
-	uint32_t res_next;        /* slot for the next one */
+	uint32_t res_next;        /* slot for the next one, below dest_rd_atomic */
 	uint8_t out[RNIC_MAX_RD]; /* slots whose response is due, in order, each once: a ring */
 	uint32_t out_head, out_tail;
 };

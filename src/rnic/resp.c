@@ -309,17 +309,18 @@ static void forget(struct rnic_resp *p, struct rnic_res *res)
  */
 static struct rnic_res *resource(struct rnic_qp *qp)
 {
+	unsigned n = qp->attr.dest_rd_atomic;
 	struct rnic_resp *p = &qp->resp;
 	struct rnic_res *res;
 
-	if (!qp->attr.dest_rd_atomic)
+	if (!n)
 		return NULL;
-	res = &p->res[p->res_next % qp->attr.dest_rd_atomic];
+	res = &p->res[p->res_next];
 	if (res->queued && !res->replay)
 		return NULL;
 	if (res->queued)
 		forget(p, res);
-	p->res_next++;
+	p->res_next = (p->res_next + 1) % n;
 	memset(res, 0, sizeof(*res));
 	res->psn = p->epsn;
 	return res;
@@ -407,8 +408,8 @@ static void request_atomic(struct rnic_qp *qp, const struct wire_roce *pkt)
  */
 static void duplicate(struct rnic_qp *qp, const struct wire_roce *pkt)
 {
+	unsigned i, n = qp->attr.dest_rd_atomic;
 	struct rnic_resp *p = &qp->resp;
-	unsigned i;
 
 	qp->r->ctr.rx_duplicate++;
 	if (pkt->flags & (WIRE_F_SEND | WIRE_F_WRITE)) {
@@ -416,8 +417,9 @@ static void duplicate(struct rnic_qp *qp, const struct wire_roce *pkt)
 		rnic_kick(qp);
 		return;
 	}
-	for (i = 0; i < qp->attr.dest_rd_atomic; i++) {
-		struct rnic_res *res = &p->res[i];
+	/* The newest first: numbers come round, and an old one may have been of the same. */
+	for (i = 1; i <= n; i++) {
+		struct rnic_res *res = &p->res[(p->res_next + n - i) % n];
 		uint32_t k = (uint32_t)wire_psn_diff(pkt->bth.psn, res->psn);
 		uint32_t off = k * qp->attr.mtu;
 

@@ -5,6 +5,7 @@
  */
 #include "rnic_rig.h"
 
+#include "rnic/impl.h"
 #include "wire/bytes.h"
 #include "wire/icrc.h"
 
@@ -651,6 +652,49 @@ static void a_late_copy_of_a_read_gives_way(void **state)
 	victim_close(&v);
 }
 
+/* As if 2^24 packets, or a multiple, had been sent: the next one has the number of the first again. */
+static void numbers_come_round(const struct victim *v)
+{
+	struct rnic_sq *sq = &v->qp[0]->sq;
+
+	sq->next_psn = sq->snd_psn = sq->snd_max = sq->una_psn = 0x100;
+	v->qp[1]->resp.epsn = 0x100;
+}
+
+static enum rnic_mem_verdict drop_atomic_ack(void *ctx, struct rnic_mem_packet *p, uint64_t now)
+{
+	unsigned *n = ctx;
+
+	(void)now;
+	return p->data[0] == WIRE_ATOMIC_ACK && (*n)++ == 1 ? RNIC_MEM_DROP : RNIC_MEM_PASS;
+}
+
+static void a_repeated_atomic_is_not_taken_for_an_old_one(void **state)
+{
+	unsigned acks = 0;
+	struct rnic_mem_config net = { .seed = 1, .hook = drop_atomic_ack, .ctx = &acks };
+	struct victim v;
+	uint64_t old;
+
+	(void)state;
+	rig_open(&v.g, NULL, &net);
+	rig_pair(&v.g, NULL, v.qp);
+	memset(v.g.side[1].mem, 0, 8);
+	assert_int_equal(rig_post(&v.g, 0, v.qp[0], RNIC_WR_FETCH_ADD, 0, 8, 0, 1), 0);
+	assert_true(rig_run(&v.g, RIG_S));
+	rig_expect(v.g.side[0].scq, 1, RNIC_WC_SUCCESS);
+	v.g.side[1].mem[0] = 77;
+	numbers_come_round(&v);
+	/* Its answer is lost. */
+	assert_int_equal(rig_post(&v.g, 0, v.qp[0], RNIC_WR_FETCH_ADD, 0, 8, 0, 2), 0);
+	assert_true(rig_run(&v.g, RIG_S));
+	rig_expect(v.g.side[0].scq, 2, RNIC_WC_SUCCESS);
+	assert_int_equal(acks, 3);
+	memcpy(&old, v.g.side[0].mem, 8);
+	assert_int_equal(old, 77);
+	victim_close(&v);
+}
+
 static void more_reads_than_agreed_are_refused(void **state)
 {
 	struct victim v;
@@ -743,6 +787,7 @@ int main(void)
 		cmocka_unit_test(a_replayed_write_is_not_done_again),
 		cmocka_unit_test(a_flood_of_duplicate_reads_is_bounded),
 		cmocka_unit_test(a_late_copy_of_a_read_gives_way),
+		cmocka_unit_test(a_repeated_atomic_is_not_taken_for_an_old_one),
 		cmocka_unit_test(more_reads_than_agreed_are_refused),
 		cmocka_unit_test(noise_is_survived),
 	};

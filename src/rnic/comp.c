@@ -200,15 +200,29 @@ static void go_back(struct rnic_qp *qp, uint32_t seen, bool restarts)
 	sq->beyond = seen;
 }
 
+/* Whether the requester goes on without an answer, but for the rate. */
+static bool can_go_on(struct rnic_qp *qp)
+{
+	struct rnic_sq *sq = &qp->sq;
+	uint32_t under_way = (uint32_t)wire_psn_diff(sq->snd_psn, sq->una_psn);
+	const struct rnic_swqe *w = rnic_swqe_at(sq, sq->cur);
+
+	if (sq->cur == sq->head || under_way >= sq->cwnd)
+		return false;
+	if (sq->cur == sq->assigned && w->flags & RNIC_SEND_FENCE && sq->rd_wqes)
+		return false;
+	/* A READ asks for an answer itself, so if the window has room for a smaller one, no harm is done. */
+	return !rnic_swqe_is_rd(w) || (sq->rd_head - sq->rd_tail < qp->attr.rd_atomic &&
+				       under_way + qp->r->cfg.read_chunk <= sq->cwnd);
+}
+
 /* Only if nothing else can be sent, what is under way asked for an answer. */
 static void probe(struct rnic_qp *qp)
 {
 	struct rnic_sq *sq = &qp->sq;
-	bool full = wire_psn_diff(sq->snd_psn, sq->una_psn) >= (int32_t)sq->cwnd;
 
 	sq->probes++;
-	if (qp->cc.wait_until || (!full && sq->cur != sq->head) ||
-	    (sq->blocked && mtu_too_large(qp)))
+	if (qp->cc.wait_until || can_go_on(qp) || (sq->blocked && mtu_too_large(qp)))
 		return;
 	qp->r->ctr.probes++;
 	cursor_to_una(qp);

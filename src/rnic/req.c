@@ -66,6 +66,15 @@ static void fail(struct rnic_qp *qp, enum rnic_wc_status status)
 		rnic_qp_error(qp, status);
 }
 
+/* How long an answer to what is just sent takes will be measured, if it asks for one and is sent for the first time. */
+static void time_answer(struct rnic_sq *sq, uint64_t now)
+{
+	if (sq->timed_at || sq->since_ackreq || sq->snd_psn != sq->snd_max)
+		return;
+	sq->timed_psn = sq->snd_psn;
+	sq->timed_at = now;
+}
+
 /* `n` PSNs at the cursor went out. */
 static void sent(struct rnic_qp *qp, struct rnic_swqe *w, uint32_t n, uint64_t now)
 {
@@ -137,6 +146,7 @@ static int send_rd(struct rnic_qp *qp, struct rnic_swqe *w, uint64_t now)
 		return rc;
 	sq->rd_end[sq->rd_head++ % RNIC_MAX_RD] = wire_psn_add(sq->snd_psn, n - 1);
 	sq->since_ackreq = 0;
+	time_answer(sq, now);
 	sent(qp, w, n, now);
 	return 1;
 }
@@ -253,10 +263,7 @@ static int send_data(struct rnic_qp *qp, struct rnic_swqe *w, uint64_t now)
 		return rc;
 	}
 	rnic_cc_sent(qp, len, now);
-	if (!sq->timed_at && !sq->since_ackreq && sq->snd_psn == sq->snd_max) {
-		sq->timed_psn = sq->snd_psn;
-		sq->timed_at = now;
-	}
+	time_answer(sq, now);
 	sent(qp, w, 1, now);
 	return 1;
 }

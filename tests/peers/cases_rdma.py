@@ -5,6 +5,7 @@ Each case has a loopback address of its own.
 """
 
 import os
+import re
 import select
 import signal
 import socket
@@ -103,7 +104,7 @@ def rdma_refused(env):
 
 @case("rdma_server_killed", limit=90)
 def rdma_server_killed(env):
-    """kill -9 of the server: the client ends with an error in bounded time."""
+    """kill -9 of the server: the client ends with an error in bounded time, and a line says who, how often, how long and why."""
     server = serve(env)
     cat = env.cat(server.url, extra_env=RNIC)
     cat.p.stdin.write(b"x" * 1000)
@@ -117,6 +118,10 @@ def rdma_server_killed(env):
         pass
     cat.expect(1, 60, "cat did not end")
     cat.p.stdout.close()
+    line = re.search(r"rdma: .* to (\S+) failed: no answer after all retries \(status 12; (\d+) retries of (\d+) ms and more\): (.*)",
+                     cat.err())
+    check(line, f"not said: {cat.err()[-400:]!r}")
+    check(line[1] == server.url.partition("//")[2] and int(line[2]) > 0 and int(line[3]) > 0 and "gone" in line[4], line[0])
 
 
 @case("rdma_client_killed", limit=90)

@@ -499,6 +499,62 @@ static void a_lost_nak_needs_no_timeout(void **state)
 	rig_close(&g);
 }
 
+/* Once it is armed: loses the answers to READs, `n` of them. */
+struct mute {
+	bool armed;
+	unsigned n;
+};
+
+static enum rnic_mem_verdict drop_answers(void *ctx, struct rnic_mem_packet *p, uint64_t now)
+{
+	struct mute *m = ctx;
+
+	(void)now;
+	if (m->armed && p->data[0] >= WIRE_READ_RESP_FIRST && p->data[0] <= WIRE_READ_RESP_ONLY &&
+	    m->n) {
+		m->n--;
+		return RNIC_MEM_DROP;
+	}
+	return RNIC_MEM_PASS;
+}
+
+/* `posted` READs with four at a time under way, of which the answers to all are lost once. */
+static void reads_lost(unsigned posted, unsigned answers)
+{
+	struct mute m = { false, answers };
+	struct rnic_mem_config net = { .seed = 1, .hook = drop_answers, .ctx = &m };
+	struct rnic_qp *qp[2];
+	uint64_t i, start;
+	struct rig g;
+
+	rig_open(&g, NULL, &net);
+	rig_pair(&g, &(struct rig_qp){ .timeout = 14, .retry = 1 }, qp);
+	assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_READ, 0, 3000, 0, 99), 0);
+	assert_true(rig_run(&g, RIG_S));
+	rig_expect(g.side[0].scq, 99, RNIC_WC_SUCCESS);
+	m.armed = true;
+	start = g.now;
+	for (i = 0; i < posted; i++)
+		assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_READ, 0, 1000, 0, i), 0);
+	rig_run(&g, 10 * RIG_MS);
+	assert_true(g.now - start <= 10 * RIG_MS);
+	for (i = 0; i < posted; i++)
+		rig_expect(g.side[0].scq, i, RNIC_WC_SUCCESS);
+	assert_int_equal(m.n, 0);
+	assert_int_equal(rnic_counters(g.side[0].r)->probes, 1);
+	assert_int_equal(rnic_counters(g.side[0].r)->timeouts, 0);
+	rig_unpair(qp);
+	rig_close(&g);
+}
+
+static void lost_answers_to_reads_need_no_timeout(void **state)
+{
+	(void)state;
+	reads_lost(1, 1);
+	/* More are posted, but nothing more may be under way. */
+	reads_lost(8, 4);
+}
+
 /* What always takes long is not lost. */
 static void a_peer_far_away_is_not_probed(void **state)
 {
@@ -511,7 +567,9 @@ static void a_peer_far_away_is_not_probed(void **state)
 	rig_open(&g, NULL, &net);
 	rig_pair(&g, &(struct rig_qp){ .timeout = 17 }, qp);
 	for (i = 0; i < 40; i++) {
-		assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_WRITE, 0, 900000, 0, i), 0);
+		assert_int_equal(rig_post(&g, 0, qp[0], i & 8 ? RNIC_WR_READ : RNIC_WR_WRITE, 0,
+					  900000, 0, i),
+				 0);
 		assert_true(rig_run(&g, 10 * RIG_S));
 		rig_expect(g.side[0].scq, i, RNIC_WC_SUCCESS);
 	}
@@ -905,6 +963,7 @@ int main(void)
 		cmocka_unit_test(a_lost_tail_is_sent_again_after_the_timeout),
 		cmocka_unit_test(lost_acks_are_repaired),
 		cmocka_unit_test(a_lost_nak_needs_no_timeout),
+		cmocka_unit_test(lost_answers_to_reads_need_no_timeout),
 		cmocka_unit_test(a_peer_far_away_is_not_probed),
 		cmocka_unit_test(a_lost_read_response_is_asked_for_again),
 		cmocka_unit_test(a_repeated_atomic_is_not_done_twice),

@@ -125,8 +125,8 @@ enum gpunet_verbs_access {
  * Registers `length` bytes of this process, which stay where they are until gpunet_verbs_dereg. Peers name a byte by its
  * address here and the region's rkey. Memory of a GPU: hardware needs a driver for that; provider rnic copies (docs/rnic.md, "Memory
  * and order"), and opens the GPU at the first such region, which must be while no kernel is resident.
- * -ENOMEM: mostly RLIMIT_MEMLOCK; -EOPNOTSUPP: memory that this device cannot use;
- * -EINVAL: a length of 0, or access flags that do not fit together.
+ * -ENOMEM: mostly RLIMIT_MEMLOCK; -EOPNOTSUPP: memory that this device cannot use; -EFAULT: read-only memory, with a right to
+ * write; -EINVAL: a length of 0, or access flags that do not fit together.
  */
 int gpunet_verbs_reg(gpunet_verbs_t *v, void *addr, size_t length, unsigned access,
 		     gpunet_verbs_mr_t **out);

@@ -13,10 +13,15 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -410,6 +415,67 @@ static void memory_that_is_not_there_is_refused(void **state)
 	end_close(&e);
 }
 
+/* A peer's WRITE would end this process. What is only read may be registered; the look at it changes nothing. */
+static void memory_that_is_read_only_is_not_written(void **state)
+{
+	struct verbs_mem m = { .fd = -1, .length = 8192 };
+	struct sockaddr_in a = at("127.0.0.9", 0);
+	struct verbs_mr *mr;
+	struct end e;
+	uint8_t *p = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned i;
+
+	(void)state;
+	assert_true(p != MAP_FAILED);
+	memset(p, 0xa5, 8192);
+	end_open(&e);
+	assert_int_equal(ops->id_create(e.e, NULL, &e.id), 0);
+	assert_int_equal(ops->bind(e.id, (struct sockaddr *)&a, sizeof(a)), 0);
+	m.addr = p;
+	assert_int_equal(mprotect(p + 4096, 4096, PROT_READ), 0);
+	assert_int_equal(ops->reg(ops->id_device(e.id), &m, VERBS_ACCESS_LOCAL_WRITE, &mr),
+			 -EFAULT);
+	assert_int_equal(ops->reg(ops->id_device(e.id), &m, VERBS_ACCESS_REMOTE_READ, &mr), 0);
+	ops->dereg(mr);
+	/* Up to the last byte that can be written. */
+	m.length = 4096;
+	assert_int_equal(ops->reg(ops->id_device(e.id), &m, VERBS_ACCESS_LOCAL_WRITE, &mr), 0);
+	ops->dereg(mr);
+	for (i = 0; i < 8192; i++)
+		assert_int_equal(p[i], 0xa5);
+	end_close(&e);
+	munmap(p, 8192);
+}
+
+/* In a sandbox that does not let a process ask about itself. */
+static void what_can_be_read_is_found_out_by_a_pipe(void **state)
+{
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { 4, f };
+	pid_t child = fork();
+	int status;
+
+	(void)state;
+	if (!child) {
+		/* Its own thread, which the filter is for, opens all that it uses. */
+		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+		    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+			_exit(77);
+		memory_that_is_not_there_is_refused(NULL);
+		memory_that_is_read_only_is_not_written(NULL);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(status, 0);
+}
+
 static void an_id_moves_with_its_events(void **state)
 {
 	struct verbs_events *other;
@@ -641,6 +707,8 @@ int main(void)
 		cmocka_unit_test(an_address_that_nobody_serves),
 		cmocka_unit_test(ports_belong_to_one),
 		cmocka_unit_test(memory_that_is_not_there_is_refused),
+		cmocka_unit_test(memory_that_is_read_only_is_not_written),
+		cmocka_unit_test(what_can_be_read_is_found_out_by_a_pipe),
 		cmocka_unit_test(an_id_moves_with_its_events),
 		cmocka_unit_test(nothing_spins_when_idle),
 		cmocka_unit_test(two_processes),

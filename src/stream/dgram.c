@@ -244,13 +244,15 @@ static unsigned send_one(struct stream *s, uint8_t *ring, uint64_t size)
 		return 0;
 	}
 	rc = send_record(s, ring, size, &h);
-	if (rc < 0 && !transient(rc)) {
+	if (rc < 0 && !transient(rc) && !s->tx_error_told) {
 		/* It may be an earlier datagram's error, told in place of sending this one. */
 		soft_error(s, (int)-rc);
+		s->tx_error_told = true;
 		rc = send_record(s, ring, size, &h);
 	}
 	if (rc < 0 && transient(rc))
 		return postpone(s, rc);
+	s->tx_error_told = false;
 	s->tx_head += n;
 	return 1;
 }

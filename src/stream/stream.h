@@ -97,8 +97,9 @@ struct stream {
 	bool tx_let_go;   /* the segment goes back when all of it is sent (T6) */
 	uint8_t *tx_mini; /* GNET_MINI_BYTES, while there is no segment */
 	bool writable;
-	bool tx_dead; /* an error: nothing will be sent any more */
-	bool shut_wr; /* shut down when everything is sent */
+	bool tx_dead;       /* an error: nothing will be sent any more */
+	bool tx_error_told; /* datagrams: of the one at tx_head */
+	bool shut_wr;       /* shut down when everything is sent */
 	bool closing;
 	bool counted; /* in set->unsent */
 	bool late;    /* the linger time is over, with bytes unsent */

@@ -3,7 +3,7 @@
 # The host API: gpunet_open and its options, faults in it and under it.
 
 gpunet_unit_test(host_options host_options.c)
-gpunet_unit_test(host_faults host_faults.c)
+gpunet_unit_test(host_faults host_faults.c faults.c)
 gpunet_unit_test(host_resolve host_resolve.c)
 gpunet_unit_test(host_hops host_hops.c)
 gpunet_unit_test(hops_live hops_live.c)

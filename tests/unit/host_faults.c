@@ -1,141 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Traffic between kernels while the system calls under it misbehave, from a seed: short reads and
- * writes, interruptions, no memory, no descriptors for a while. Every byte arrives all the same,
+ * Traffic between kernels while the system calls under it misbehave (faults.h). Every byte arrives all the same,
  * and the ends do. GPUNET_TEST_SEED sets the first seed, GPUNET_TEST_LONG=1 tries many.
  */
 #include "../device/test.h"
 
 #include "base/log.h"
-#include "base/sys.h"
-#include "fake_ring.h"
+#include "faults.h"
 
 #define PAIRS 4
 
-enum fault { SHORT, INTERRUPT, NO_MEMORY, NO_DESCRIPTORS, FAULTS };
-
-static const char *const fault_names[] = { "short I/O", "EINTR", "ENOMEM and ENOBUFS", "EMFILE" };
-
-static uint64_t draws;
-static unsigned injected[FAULTS];
-static uint64_t seed;
-static unsigned chance[FAULTS]; /* in 1,000 */
-
-static uint64_t draw(void)
-{
-	uint64_t z = seed + __atomic_add_fetch(&draws, 1, __ATOMIC_RELAXED) * 0x9e3779b97f4a7c15u;
-
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-	return z ^ z >> 31;
-}
-
-static int happens(enum fault f)
-{
-	if (!chance[f] || draw() % 1000 >= chance[f])
-		return 0;
-	__atomic_add_fetch(&injected[f], 1, __ATOMIC_RELAXED);
-	return 1;
-}
-
-/* A datagram is never short. */
-static int is_stream(int fd)
-{
-	socklen_t n = sizeof(int);
-	int type = 0;
-
-	CHECK_EQ(sys_real.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n), 0);
-	return type == SOCK_STREAM;
-}
-
-/* An error, or 0 with what the message describes cut to its first few bytes, or not. */
-static int disturb(int fd, struct msghdr *m, struct iovec *one)
-{
-	size_t n;
-
-	if (happens(INTERRUPT))
-		return -EINTR;
-	if (happens(NO_MEMORY))
-		return draw() % 2 ? -ENOMEM : -ENOBUFS;
-	if (!is_stream(fd) || !happens(SHORT) || !m->msg_iov[0].iov_len)
-		return 0;
-	n = 1 + draw() % 200;
-	*one = m->msg_iov[0];
-	if (one->iov_len > n)
-		one->iov_len = n;
-	m->msg_iov = one;
-	m->msg_iovlen = 1;
-	return 0;
-}
-
-static ssize_t bad_sendmsg(int fd, const struct msghdr *m, int flags)
-{
-	struct msghdr cut = *m;
-	struct iovec one;
-	int rc = disturb(fd, &cut, &one);
-
-	return rc ? rc : sys_real.sendmsg(fd, &cut, flags);
-}
-
-static ssize_t bad_recvmsg(int fd, struct msghdr *m, int flags)
-{
-	struct msghdr cut = *m;
-	struct iovec one;
-	ssize_t n = disturb(fd, &cut, &one);
-
-	if (!n)
-		n = sys_real.recvmsg(fd, &cut, flags);
-	m->msg_namelen = cut.msg_namelen;
-	m->msg_flags = cut.msg_flags;
-	return n;
-}
-
-static int bad_accept(int fd, struct sockaddr *a, socklen_t *n)
-{
-	if (happens(INTERRUPT))
-		return -EINTR;
-	if (happens(NO_MEMORY))
-		return -ENOMEM;
-	if (happens(NO_DESCRIPTORS))
-		return draw() % 2 ? -EMFILE : -ENFILE;
-	return sys_real.accept(fd, a, n);
-}
-
-static int bad_connect(int fd, const struct sockaddr *a, socklen_t n)
-{
-	int rc = sys_real.connect(fd, a, n);
-
-	/* An interrupted connect goes on, so it is interrupted after it has begun. */
-	return rc == -EINPROGRESS && happens(INTERRUPT) ? -EINTR : rc;
-}
-
-static int bad_epoll_wait(int epfd, struct epoll_event *ev, int max, int64_t timeout_ns)
-{
-	if (happens(INTERRUPT))
-		return -EINTR;
-	return sys_real.epoll_wait(epfd, ev, max, timeout_ns);
-}
-
-/* The next calls that fail: allocations, and watches of descriptors. */
-static int no_memory, no_watches;
-
-static int is_short(int *of)
-{
-	return __atomic_load_n(of, __ATOMIC_RELAXED) > 0 &&
-	       __atomic_fetch_sub(of, 1, __ATOMIC_RELAXED) > 0;
-}
-
-static void *bad_alloc(size_t size)
-{
-	return is_short(&no_memory) ? NULL : sys_real.alloc(size);
-}
-
-static int bad_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
-{
-	if (op == EPOLL_CTL_ADD && is_short(&no_watches))
-		return -ENOSPC;
-	return sys_real.epoll_ctl(epfd, op, fd, ev);
-}
+static const char *const fault_names[] = { "short I/O", "EINTR", "ENOMEM and ENOBUFS", "EMFILE",
+					   "delays" };
 
 /* ---- the traffic -------------------------------------------------------------------------------- */
 
@@ -292,8 +168,8 @@ static void accept_while_short(enum test_kind kind, int *of)
 	uint8_t data[300];
 	int fds[20];
 
-	seed = 0;
-	memset(chance, 0, sizeof(chance));
+	faults.seed = 0;
+	memset(faults.chance, 0, sizeof(faults.chance));
 	a.n = sizeof(fds) / sizeof(fds[0]);
 	TEST_LAUNCH(g, answer_kernel, a, 1, 32);
 	test_addr_wait(a.where, a.report);
@@ -325,7 +201,7 @@ static void run(enum test_kind kind, unsigned threads, int dgram)
 	opt.proxy_threads = threads;
 	opt.segment_bytes = 16 << 10;
 	opt.slab_bytes = 1 << 20;
-	opt.cpu_seed = seed;
+	opt.cpu_seed = faults.seed;
 	g = test_open(&opt);
 	a = test_setup(g, kind, 2 * PAIRS, 16 << 10);
 	a.n = test_rounds(200, 400);
@@ -340,15 +216,17 @@ static void run(enum test_kind kind, unsigned threads, int dgram)
 
 static void run_fault(unsigned i, int f, int dgram)
 {
+	if (f == DELAY)
+		return; /* alone they are what every busy machine has */
 	if (dgram && (f == SHORT || f == NO_DESCRIPTORS))
 		return; /* neither is a fault of datagrams */
-	injected[SHORT] = injected[INTERRUPT] = injected[NO_MEMORY] = 0;
+	memset(faults.injected, 0, sizeof(faults.injected));
 	setenv("GPUNET_ENGINE", (i / 2 + (unsigned)f) % 2 ? "epoll" : "io_uring", 1);
-	fprintf(stderr, "seed %llu: %s%s\n", (unsigned long long)seed,
+	fprintf(stderr, "seed %llu: %s%s\n", (unsigned long long)faults.seed,
 		f == FAULTS ? "all" : fault_names[f], dgram ? ", datagrams" : "");
 	run(i % 2 ? TEST_UNIX : TEST_TCP, 1 + i % 3, dgram);
 	if (f < NO_DESCRIPTORS)
-		CHECK(injected[f] > 10);
+		CHECK(faults.injected[f] > 10);
 }
 
 int main(void)
@@ -359,24 +237,17 @@ int main(void)
 	test_begin(100);
 	/* What is short for a while is said as a warning, once a socket. */
 	log_set_level(LOG_ERROR);
-	fake_ring();
-	sys.sendmsg = bad_sendmsg;
-	sys.recvmsg = bad_recvmsg;
-	sys.accept = bad_accept;
-	sys.connect = bad_connect;
-	sys.epoll_wait = bad_epoll_wait;
-	sys.alloc = bad_alloc;
-	sys.epoll_ctl = bad_epoll_ctl;
-	accept_while_short(TEST_TCP, &no_memory);
-	accept_while_short(TEST_UNIX, &no_memory);
-	accept_while_short(TEST_TCP, &no_watches);
-	accept_while_short(TEST_UNIX, &no_watches);
+	faults_install();
+	accept_while_short(TEST_TCP, &faults.no_memory);
+	accept_while_short(TEST_UNIX, &faults.no_memory);
+	accept_while_short(TEST_TCP, &faults.no_watches);
+	accept_while_short(TEST_UNIX, &faults.no_watches);
 	for (unsigned i = 0; i < seeds; i++) {
-		seed = (first ? strtoull(first, NULL, 0) : 1) + i;
+		faults.seed = (first ? strtoull(first, NULL, 0) : 1) + i;
 		for (int f = 0; f <= FAULTS; f++) {
 			/* Each fault alone, then all together. */
 			for (int k = 0; k < FAULTS; k++)
-				chance[k] = f == k || f == FAULTS ? 100 : 0;
+				faults.chance[k] = f == k || f == FAULTS ? 100 : 0;
 			for (int dgram = 0; dgram < 2; dgram++)
 				run_fault(i, f, dgram);
 		}

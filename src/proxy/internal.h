@@ -33,7 +33,9 @@ struct proxy_thread {
 	bool dead;             /* it cannot go on */
 	unsigned defer;        /* passes without asking for events */
 	unsigned deferred;     /* how many it was the last time */
-	uint64_t asked_at;     /* when events were asked for last, if not asleep */
+	uint64_t asked_at;     /* when events were asked for last */
+	bool rested;           /* that was by a sleep, just now */
+	uint64_t awake_until;  /* whatever spin_ns says */
 	struct list graveyard; /* struct proxy_grave */
 
 	_Atomic uint64_t entries, sleeps, wakeups;

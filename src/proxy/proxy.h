@@ -139,6 +139,12 @@ void proxy_hint(struct proxy_thread *t, uint32_t slot);
 void proxy_defer_events(struct proxy_thread *t, unsigned most);
 
 /*
+ * From a hook: the thread does not sleep before `until`, though spin_ns may be over, since what it waits for is nearer than a sleep is
+ * long; nor does it ask for events, but after 4 ms.
+ */
+void proxy_stay_awake(struct proxy_thread *t, uint64_t until);
+
+/*
  * Watches `fd` for EPOLLIN | EPOLLOUT | EPOLLRDHUP, edge-triggered. From any thread, once everything that fn uses is set. Logs no
  * error: -ENOSPC and -ENOMEM may pass.
  */

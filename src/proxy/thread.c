@@ -110,9 +110,12 @@ static unsigned run_hooks(struct proxy_thread *t, uint64_t *next)
 unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next)
 {
 	/* Before the hooks defer anew: however busy, events have their turn, and however long a pass takes. */
-	bool ask = !t->defer || now - t->asked_at >= DEFER_NS;
+	bool ask = (!t->defer && now >= t->awake_until) ||
+		   (!t->rested && now - t->asked_at >= DEFER_NS);
 	unsigned n, events;
 
+	if (t->rested)
+		t->asked_at = now;
 	if (ask) {
 		t->defer = 0;
 		t->asked_at = now;
@@ -129,8 +132,9 @@ unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next)
 	if (events || !n)
 		n += events + run_hooks(t, next);
 	/* Last: what has run out is deferred anew only when the next pass has asked. */
-	if (!ask)
+	if (!ask && t->defer)
 		t->defer -= n && t->defer > IDLE_PASSES ? IDLE_PASSES : 1;
+	t->rested = false;
 	proxy_dig(t);
 	tell_device(t);
 	return n;
@@ -138,12 +142,22 @@ unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next)
 
 void proxy_defer_events(struct proxy_thread *t, unsigned most)
 {
-	if (t->defer)
+	unsigned twice = 2 * t->deferred < most ? 2 * t->deferred : most;
+
+	if (t->defer && !t->rested)
 		return;
-	t->deferred = t->deferred < PASSES_AN_EVENT_CALL ? PASSES_AN_EVENT_CALL
-		      : 2 * t->deferred < most           ? 2 * t->deferred
-							 : most;
-	t->defer = t->deferred;
+	/* A sleep has asked, and waited for the answer: that says nothing of how often to ask. */
+	if (t->deferred < PASSES_AN_EVENT_CALL)
+		t->deferred = PASSES_AN_EVENT_CALL;
+	else if (!t->rested)
+		t->deferred = twice;
+	if (t->defer < t->deferred)
+		t->defer = t->deferred;
+}
+
+void proxy_stay_awake(struct proxy_thread *t, uint64_t until)
+{
+	t->awake_until = until;
 }
 
 /* ---- sleeping ---------------------------------------------------------------------------------------------------- */
@@ -167,7 +181,8 @@ static void sleep_until(struct proxy_thread *t, uint64_t now, uint64_t next)
 		timeout = (int64_t)p->params.sentinel_ns;
 	atomic_fetch_add_explicit(&t->sleeps, 1, memory_order_relaxed);
 	/* What waits is known now: the next pass need not ask for it again. */
-	if (take_events(t, timeout) < EVENTS_A_PASS && !t->defer)
+	t->rested = take_events(t, timeout) < EVENTS_A_PASS;
+	if (t->rested && !t->defer)
 		t->defer = 1;
 	atomic_exchange(&t->mark, AWAKE);
 	/* The events have set their sockets' flags; the next pass serves them. */
@@ -196,7 +211,8 @@ void *proxy_thread_main(void *arg)
 			last = now;
 			continue;
 		}
-		if (p->params.spin_ns < 0 || now - last < (uint64_t)p->params.spin_ns)
+		if (p->params.spin_ns < 0 || now - last < (uint64_t)p->params.spin_ns ||
+		    now < t->awake_until)
 			relax();
 		else
 			sleep_until(t, now, next);

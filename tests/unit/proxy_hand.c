@@ -277,6 +277,40 @@ static void events_that_do_not_come_are_asked_for_ever_more_rarely(void **state)
 	close(fd);
 }
 
+/* Who waits awake for something near does not ask for events, but for longer than 4 ms no event waits. */
+static void who_stays_awake_asks_after_4_ms(void **state)
+{
+	struct proxy_watch w = { .fn = tell };
+	struct rig *r = *state;
+	int fd = eventfd(0, EFD_NONBLOCK), i;
+	uint64_t one = 1;
+
+	assert_true(fd >= 0);
+	assert_int_equal(proxy_watch(proxy_thread(r->proxy, 0), fd, &w), 0);
+	step(r, 0);
+	step(r, 0);
+	told = 0;
+	proxy_stay_awake(proxy_thread(r->proxy, 0), r->now + 10000000);
+	assert_int_equal(write(fd, &one, sizeof(one)), sizeof(one));
+	for (i = 0; i < 1000; i++)
+		step(r, 0);
+	assert_int_equal(told, 0);
+	r->now += 4000000;
+	step(r, 0);
+	assert_int_equal(told, 1);
+	/* Over: at once. */
+	assert_int_equal(write(fd, &one, sizeof(one)), sizeof(one));
+	step(r, 0);
+	assert_int_equal(told, 1);
+	r->now += 6000000;
+	step(r, 0);
+	assert_int_equal(told, 2);
+	assert_int_equal(write(fd, &one, sizeof(one)), sizeof(one));
+	step(r, 0);
+	assert_int_equal(told, 3);
+	close(fd);
+}
+
 static void a_descriptor_that_is_unwatched_tells_nothing(void **state)
 {
 	struct proxy_watch w = { .fn = tell };
@@ -513,6 +547,7 @@ int main(void)
 						rig_down),
 		cmocka_unit_test_setup_teardown(
 			events_that_do_not_come_are_asked_for_ever_more_rarely, rig_up, rig_down),
+		cmocka_unit_test_setup_teardown(who_stays_awake_asks_after_4_ms, rig_up, rig_down),
 		cmocka_unit_test_setup_teardown(events_are_told_however_busy_kernels_are, rig_up,
 						rig_down),
 		cmocka_unit_test_setup_teardown(a_descriptor_that_is_unwatched_tells_nothing,

@@ -492,6 +492,7 @@ ssize_t rdc_ring_recv(struct channel *ch, uint64_t head, bool *watch)
 	*watch = !c->rx_end && !c->err && c->granted - c->rx_pos <= ring_size(c) / 2;
 	if (n) {
 		c->rx_told = c->rx_pos;
+		rdc_told(c->t);
 		return (ssize_t)n;
 	}
 	if (c->rx_end || c->rx_shut)
@@ -504,6 +505,8 @@ ssize_t rdc_ring_send(struct channel *ch, uint64_t tail)
 	struct rdc *c = rdc_of(ch);
 	uint64_t n;
 
+	if (tail != c->tx_tail)
+		rdc_answered(c->t);
 	c->tx_tail = tail;
 	rdc_flow(c);
 	n = c->tx_done - c->tx_told;

@@ -12,7 +12,7 @@
 #define POLL_BATCH 32
 #define POLL_ROUNDS 4
 /* For so long after something has come what comes next is looked for without a question for events; passes from one to the next. */
-#define BUSY_NS UINT64_C(1000000)
+#define BUSY_NS UINT64_C(10000000)
 #define DEFER 1024
 /* Connections that the first completion queues of a thread have room for; each further pair is twice as large. */
 #define FIRST_CQ 4
@@ -329,6 +329,45 @@ void rdc_attend(struct rdc *c)
 	c->attention = want;
 }
 
+/* ---- answers ---------------------------------------------------------------------------------------------------------------- */
+
+/*
+ * A kernel that answers does so at once, mostly: sooner than a sleep and being woken take, which are system calls besides. So the thread
+ * stays awake for twice as long as answers take, and not at all once they do not come or take longer.
+ */
+void rdc_told(struct rdc_thread *t)
+{
+	t->told_at = proxy_now(t->pt);
+	t->late = false;
+}
+
+void rdc_answered(struct rdc_thread *t)
+{
+	uint64_t took = proxy_now(t->pt) - t->told_at, old = t->think - t->think / 8;
+
+	if (!t->told_at)
+		return;
+	t->told_at = 0;
+	if (took > RDC_THINK_NS)
+		return; /* that it is late has been counted */
+	t->think = 2 * took > old ? 2 * took : old;
+	if (t->think > RDC_THINK_NS)
+		t->think = RDC_THINK_NS;
+}
+
+static void await_answer(struct rdc_thread *t, uint64_t now)
+{
+	if (!t->told_at || t->late)
+		return;
+	if (now - t->told_at < t->think) {
+		proxy_stay_awake(t->pt, t->told_at + t->think);
+		return;
+	}
+	/* One that comes later still says how long they take. */
+	t->late = true;
+	t->think -= t->think / 4;
+}
+
 /* ---- deadlines -------------------------------------------------------------------------------------------------------------- */
 
 void rdc_time(struct rdc *c, uint64_t ns)
@@ -403,6 +442,7 @@ unsigned rdc_net_step(struct rdc_net *n, struct proxy_thread *pt, uint64_t now, 
 	done = take_handed(t);
 	done += rdc_poll(t);
 	run_deadlines(t, now);
+	await_answer(t, now);
 	if (!list_empty(&t->timed) && t->next_deadline < *next)
 		*next = t->next_deadline;
 	if (t->unacked && !t->urgent && t->patience > now && t->patience < *next)

@@ -50,6 +50,8 @@
 #define RDC_ABORT_NS UINT64_C(2000000000)
 /* Acknowledgements that nobody waits for are looked for at the latest after this time without any. */
 #define RDC_PATIENCE_NS UINT64_C(10000000)
+/* A kernel's answer to what it was told is waited for awake, if the last ones came sooner than this. */
+#define RDC_THINK_NS UINT64_C(1000000)
 /* As TCP's, unless TCP_KEEPIDLE says otherwise. */
 #define RDC_KEEP_S 7200u
 /* In the id of a work request that asks whether the peer's device is there: an op that is never sent. */
@@ -124,6 +126,10 @@ struct rdc_thread {
 	unsigned urgent;   /* and of those where somebody waits for its end */
 	uint64_t patience; /* until then the others' acknowledgements wake nobody */
 	uint64_t busy_until;
+	uint64_t
+		told_at; /* a kernel was told of bytes and has not answered yet; 0: there is none */
+	uint64_t think;  /* for so long its answer is waited for awake */
+	bool late;       /* it has taken longer */
 
 	pthread_mutex_t lock; /* of what other threads hand over: */
 	struct list handed;
@@ -237,6 +243,9 @@ void rdc_drain_sends(struct rdc *c);
 void rdc_drain_recvs(struct rdc *c);
 /* After what is under way has changed, or who waits for it: how soon the thread has to know. */
 void rdc_attend(struct rdc *c);
+/* A kernel was told of bytes; it sends some. */
+void rdc_told(struct rdc_thread *t);
+void rdc_answered(struct rdc_thread *t);
 /* `ns` from now on rdc_expired is called, unless rdc_untime comes first. */
 void rdc_time(struct rdc *c, uint64_t ns);
 void rdc_untime(struct rdc *c);

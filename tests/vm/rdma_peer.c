@@ -8,6 +8,7 @@
  *   rdma_peer sink HOST PORT SIZE MILLISECONDS       reads SIZE bytes at a time to the end, with a pause before it begins
  *   rdma_peer many HOST PORT CONNS                   a server's: CONNS connections at once, one byte back on each
  *   rdma_peer error HOST PORT                        the errno of a connect
+ *   rdma_peer listen HOST PORT                       the errno of a bind and listen
  * With RDMA_PEER_LIMITED in the environment: without privileges and with 64 KiB of locked memory. With RDMA_PEER_FORKS: so many children
  * are forked meanwhile, one every 50 ms, which write to all memory that they have of their own and close all descriptors.
  */
@@ -17,7 +18,17 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 
-enum { RSTREAM_SERVER, RSTREAM_CLIENT, RCOPY_SERVER, RCOPY_CLIENT, SEND, SINK, MANY, ERROR };
+enum peer_mode {
+	RSTREAM_SERVER,
+	RSTREAM_CLIENT,
+	RCOPY_SERVER,
+	RCOPY_CLIENT,
+	SEND,
+	SINK,
+	MANY,
+	ERROR,
+	LISTEN
+};
 
 /* word: */
 enum { W_MODE, W_SIZE, W_COUNT, W_ROUNDS, W_RESULT, W_BYTES, W_NS };
@@ -244,6 +255,20 @@ GNET_DEV int connect_error(struct test_args *a, struct test_report *r)
 	return 0;
 }
 
+GNET_DEV int listen_error(struct test_args *a, struct test_report *r)
+{
+	int fd, rc;
+
+	K_GET(r, fd, gsocket(a->net, a->want->a.sa.sa_family, GNET_SOCK_STREAM, GNET_PROTO_RDMA));
+	rc = gbind(a->net, fd, &a->want->a, a->want->len);
+	if (!rc)
+		rc = glisten(a->net, fd, 1);
+	if (test_k_tid() == 0)
+		a->word[W_RESULT] = (uint64_t)rc;
+	K_EQ(r, gclose(a->net, fd), 0);
+	return 0;
+}
+
 GNET_DEV int peer(struct test_args *a, struct test_report *r, uint8_t *buf)
 {
 	switch (a->word[W_MODE]) {
@@ -260,6 +285,8 @@ GNET_DEV int peer(struct test_args *a, struct test_report *r, uint8_t *buf)
 		return sink(a, r, buf);
 	case MANY:
 		return many(a, r, buf);
+	case LISTEN:
+		return listen_error(a, r);
 	default:
 		return connect_error(a, r);
 	}
@@ -283,6 +310,7 @@ static const struct mode modes[] = {
 	{ "sink", SINK, 2, 1 },
 	{ "many", MANY, 1, 0 },
 	{ "error", ERROR, 0, 0 },
+	{ "listen", LISTEN, 0, 0 },
 };
 
 #define FILE_MAX ((size_t)32 << 20)

@@ -314,19 +314,30 @@ static struct sockaddr *plain(const struct sockaddr *a)
 	return (struct sockaddr *)(uintptr_t)a;
 }
 
+/*
+ * What is in use is "not available" to the kernel's CM if another has the port at all addresses, or this one wants it at all. Who lets
+ * others bind as well is told by listen.
+ */
 int ib_bind(struct verbs_id *id, const struct sockaddr *a, socklen_t n)
 {
-	int rc;
+	struct sockaddr_storage any_port = { 0 };
+	int rc = result(ib_lib.bind_addr(id->cm, plain(a)));
 
-	(void)n;
-	rc = result(ib_lib.bind_addr(id->cm, plain(a)));
-	/* An address of this machine that no RDMA device has. */
-	return rc == -ENODEV ? -EADDRNOTAVAIL : rc;
+	if (rc == -ENODEV)
+		return -EADDRNOTAVAIL; /* an address of this machine that no RDMA device has */
+	if (rc != -EADDRNOTAVAIL || n > sizeof(any_port))
+		return rc;
+	/* Is it the address or the port? The id is of no more use either way. */
+	memcpy(&any_port, a, n);
+	((struct sockaddr_in *)&any_port)->sin_port = 0; /* where sin6_port is */
+	return result(ib_lib.bind_addr(id->cm, (struct sockaddr *)&any_port)) ? rc : -EADDRINUSE;
 }
 
 int ib_listen(struct verbs_id *id, int backlog)
 {
-	return result(ib_lib.listen(id->cm, backlog));
+	int rc = result(ib_lib.listen(id->cm, backlog));
+
+	return rc == -EADDRNOTAVAIL ? -EADDRINUSE : rc;
 }
 
 int ib_resolve(struct verbs_id *id, const struct sockaddr *a, socklen_t n, unsigned timeout_ms)

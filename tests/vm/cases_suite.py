@@ -5,7 +5,7 @@ In machine 1 on its rdma_rxe, where the hosts' ends of the programs are rsockets
 bridge on the software RNIC, those programs whose both ends are kernels'.
 
 Of the programs for streams these are left out, as what they test is not there:
-  linger, reset, sockopt, poll       rsockets have no reset, and no options of TCP
+  linger, reset, sockopt             rsockets have no reset, and no options of TCP
   abort, backlog, calls, close_wakes, nonblock, errno     a listener whose backlog is full: the RDMA CM has no such state
   many, churn, thousands, share      more connections than segments, or connects that end before they are accepted
   borrow, borrow_scope, quiet, msg   two threads on one rsocket: librdmacm 44 lets the sender sleep for ever when the
@@ -23,7 +23,7 @@ from vmlib import PRELOAD, Packets, case, check
 # Both ends are kernels'.
 KERNELS = "self sizes stream messages options".split()
 # The other end is the host's.
-HOST = "echo eof flags names timeout together lifecycle two_nets".split()
+HOST = "poll echo eof flags names timeout together lifecycle two_nets".split()
 
 
 def binary(env, name):

@@ -110,9 +110,9 @@ static void check_files(struct report *r)
 	     l.rlim_cur < 1024 ? "raise it with ulimit -n" : "");
 }
 
-static void check_transport(struct report *r, const char *name, int domain)
+static void check_transport(struct report *r, const char *name, int domain, int type)
 {
-	int fd = sys.socket(domain, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = sys.socket(domain, type | SOCK_CLOEXEC, 0);
 
 	if (fd < 0) {
 		tell(r, name, GPUNET_MISSING, strerror(-fd),
@@ -153,9 +153,10 @@ int gpunet_doctor(int (*fn)(const struct gpunet_check *c, void *arg), void *arg)
 	check_device(&r, &platform_cuda, "cuda device", true);
 	check_memlock(&r);
 	check_files(&r);
-	check_transport(&r, "transport tcp (IPv4)", AF_INET);
-	check_transport(&r, "transport tcp (IPv6)", AF_INET6);
-	check_transport(&r, "transport unix", AF_UNIX);
+	check_transport(&r, "transport tcp (IPv4)", AF_INET, SOCK_STREAM);
+	check_transport(&r, "transport tcp (IPv6)", AF_INET6, SOCK_STREAM);
+	check_transport(&r, "transport udp", AF_INET, SOCK_DGRAM);
+	check_transport(&r, "transport unix", AF_UNIX, SOCK_STREAM);
 	check_ring(&r);
 	if (!r.rc)
 		r.rc = channel_doctor(fn, arg);

@@ -140,7 +140,7 @@ class Command(unittest.TestCase):
         devices = self.checks(report["devices"])
         transports = self.checks(report["transports"])
         self.assertIn("cpu device", devices)
-        self.assertTrue({"transport tcp (IPv4)", "transport unix"} <= set(transports))
+        self.assertTrue({"transport tcp (IPv4)", "transport udp", "transport unix"} <= set(transports))
         self.assertIn(report["choice"]["device"], ("cpu", "cuda"))
         self.assertEqual(report["choice"]["asked"], "auto")
         self.assertTrue(report["choice"]["why"])

@@ -4,6 +4,7 @@
 
 gpunet_unit_test(host_options host_options.c)
 gpunet_unit_test(host_faults host_faults.c faults.c)
+gpunet_unit_test(host_nth host_nth.c)
 gpunet_unit_test(host_resolve host_resolve.c)
 gpunet_unit_test(host_hops host_hops.c)
 gpunet_unit_test(hops_live hops_live.c)

@@ -154,15 +154,19 @@ int rnic_tx_flatten(const struct rnic_tx *tx, const struct wire_ip *ip, uint16_t
 		    uint8_t *buf, size_t cap)
 {
 	struct wire_udp udp = { .sport = tx->sport, .dport = dport };
+
+	return rnic_tx_flatten_from(tx, wire_icrc_begin(ip, &udp, rnic_tx_len(tx)), buf, cap);
+}
+
+int rnic_tx_flatten_from(const struct rnic_tx *tx, uint32_t crc, uint8_t *buf, size_t cap)
+{
 	size_t pad = wire_pad(tx->payload_len), n = tx->hdr_len;
-	size_t len = n + tx->payload_len + pad + WIRE_ICRC_LEN;
-	uint32_t crc;
 	unsigned i;
 
-	if (cap < len)
+	if (cap < rnic_tx_len(tx))
 		return -ENOBUFS;
 	memcpy(buf, tx->hdr, n);
-	crc = wire_icrc_bth(wire_icrc_begin(ip, &udp, len), buf);
+	crc = wire_icrc_bth(crc, buf);
 	crc = wire_crc32(crc, buf + WIRE_BTH_LEN, n - WIRE_BTH_LEN);
 	for (i = 0; i < tx->nseg; i++) {
 		crc = wire_crc32_copy(crc, buf + n, tx->seg[i].iov_base, tx->seg[i].iov_len);

@@ -12,6 +12,8 @@
 
 #include "rnic/rnic.h"
 #include "wire/frame.h"
+#include "wire/icrc.h"
+#include "wire/roce.h"
 
 enum {
 	RNIC_TX_MAX_HDR = 64,
@@ -58,5 +60,14 @@ void rnic_receive(struct rnic *r, const struct rnic_rx *rx, uint64_t now);
 /** Writes a packet as one UDP payload with pad and ICRC; its length, or -ENOBUFS. For wires. */
 int rnic_tx_flatten(const struct rnic_tx *tx, const struct wire_ip *ip, uint16_t dport,
 		    uint8_t *buf, size_t cap);
+
+/** The same from the register behind IP and UDP headers on, for a wire that remembers it (wire_icrc_begin()). */
+int rnic_tx_flatten_from(const struct rnic_tx *tx, uint32_t crc, uint8_t *buf, size_t cap);
+
+/** Bytes of that payload. */
+static inline size_t rnic_tx_len(const struct rnic_tx *tx)
+{
+	return tx->hdr_len + tx->payload_len + wire_pad(tx->payload_len) + WIRE_ICRC_LEN;
+}
 
 #endif

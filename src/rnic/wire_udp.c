@@ -34,6 +34,7 @@ enum {
 	DISTRUST_AFTER = 64, /* packets in a row that are not as they were */
 	SEGMENTS = 128, /* of one send, by any kernel: IDs of a sender such as this one are below */
 	LENGTHS = 16,   /* of packets whose IDs were found, remembered */
+	FLOWS = 64,     /* of which the sum over the headers is remembered, by length */
 	CONTROL = 128,
 };
 
@@ -62,6 +63,14 @@ struct undo {
 	uint32_t factor;
 };
 
+/* wire_icrc_begin() of ID 0, of a flow and a length; an ID changes the same bits of all of them. */
+struct start {
+	uint8_t src[16], dst[16];
+	size_t len; /* 0: nothing is known here */
+	uint16_t sport;
+	uint32_t crc;
+};
+
 struct udp {
 	struct rnic_wire wire;
 	struct rnic *r;
@@ -76,6 +85,8 @@ struct udp {
 	struct batch batch;
 	struct peer peer[PEERS];
 	struct undo undo[LENGTHS];
+	struct start start[FLOWS];
+	uint32_t of_id[SEGMENTS]; /* what an ID changes; 0 with IPv6, which has none */
 	uint8_t rxbuf[RX_BYTES];
 };
 
@@ -108,6 +119,52 @@ static void from_sockaddr(const struct sockaddr_storage *ss, uint8_t gid[16])
 		wire_gid_from_v4(gid, (const uint8_t *)&((const struct sockaddr_in *)ss)->sin_addr);
 	else
 		memcpy(gid, &((const struct sockaddr_in6 *)ss)->sin6_addr, 16);
+}
+
+/* --- the sum over the headers ------------------------------------------------------------------- */
+
+static uint32_t begin_anew(const struct wire_ip *ip, uint16_t sport, size_t len)
+{
+	struct wire_udp udp = { .sport = sport, .dport = WIRE_ROCE_PORT };
+
+	return wire_icrc_begin(ip, &udp, len);
+}
+
+/* For packets of `len` bytes of UDP payload. */
+static uint32_t begin(struct udp *u, const struct wire_ip *ip, uint16_t sport, size_t len)
+{
+	uint32_t h = (uint32_t)len / 4 ^ sport * 7u ^ ip->src[15] * 5u ^ ip->dst[15] * 3u;
+	struct start *s = &u->start[h % FLOWS];
+	struct wire_ip first = *ip;
+
+	if (ip->id >= SEGMENTS)
+		return begin_anew(ip, sport, len);
+	if (s->len != len || s->sport != sport || memcmp(s->src, ip->src, 16) != 0 ||
+	    memcmp(s->dst, ip->dst, 16) != 0) {
+		first.id = 0;
+		s->crc = begin_anew(&first, sport, len);
+		memcpy(s->src, ip->src, 16);
+		memcpy(s->dst, ip->dst, 16);
+		s->len = len;
+		s->sport = sport;
+	}
+	return s->crc ^ u->of_id[ip->id];
+}
+
+/* A CRC is linear: what an ID changes depends on the number of bytes behind it alone. */
+static void prepare_ids(struct udp *u)
+{
+	struct wire_ip ip = { .dont_frag = true };
+	uint32_t zero;
+	unsigned i;
+
+	memcpy(ip.src, u->cfg.gid, 16);
+	memcpy(ip.dst, u->cfg.gid, 16);
+	zero = begin_anew(&ip, 0, 0);
+	for (i = 0; i < SEGMENTS; i++) {
+		ip.id = (uint16_t)i;
+		u->of_id[i] = begin_anew(&ip, 0, 0) ^ zero;
+	}
 }
 
 /* --- sending ------------------------------------------------------------------------------------ */
@@ -182,25 +239,25 @@ static int udp_send(struct rnic_wire *w, const struct rnic_tx *tx, uint64_t now)
 {
 	struct udp *u = of(w);
 	struct batch *b = &u->batch;
-	size_t size = tx->hdr_len + tx->payload_len + wire_pad(tx->payload_len) + WIRE_ICRC_LEN;
+	size_t size = rnic_tx_len(tx);
 	unsigned port = tx->sport % u->nports;
 	struct wire_ip ip = { .dont_frag = true };
-	struct rnic_tx mine = *tx;
+	uint16_t sport = u->sport[port];
 	int n;
 
 	if (wire_gid_is_v4(tx->path->dst) != u->v4)
 		return -EINVAL;
 	if (!joins(u, tx, port, size) && flush(u))
 		return -EAGAIN;
-	mine.sport = u->sport[port];
 	memcpy(ip.src, tx->path->src, 16);
 	memcpy(ip.dst, tx->path->dst, 16);
 	ip.id = (uint16_t)b->packets;
-	n = rnic_tx_flatten(&mine, &ip, WIRE_ROCE_PORT, b->buf + b->len, BATCH_BYTES - b->len);
+	n = rnic_tx_flatten_from(tx, begin(u, &ip, sport, size), b->buf + b->len,
+				 BATCH_BYTES - b->len);
 	if (n < 0)
 		return n;
 	ip.tos = tx->path->tclass;
-	rnic_pcap_packet(w->pcap, &ip, mine.sport, WIRE_ROCE_PORT, b->buf + b->len, (size_t)n, now);
+	rnic_pcap_packet(w->pcap, &ip, sport, WIRE_ROCE_PORT, b->buf + b->len, (size_t)n, now);
 	if (!b->packets) {
 		b->size = size;
 		b->port = port;
@@ -251,7 +308,6 @@ static uint32_t undo_of(struct udp *u, size_t len)
  */
 static bool believe(struct udp *u, const struct rnic_rx *rx, uint16_t sport, uint16_t *id)
 {
-	struct wire_udp udp = { .sport = sport, .dport = WIRE_ROCE_PORT };
 	size_t len = rx->len - WIRE_ICRC_LEN;
 	uint32_t want, got = wire_get_le32(rx->data + len);
 	struct wire_ip ip = rx->ip;
@@ -260,7 +316,9 @@ static bool believe(struct udp *u, const struct rnic_rx *rx, uint16_t sport, uin
 	ip.id = u->v4 ? *id : 0;
 	ip.dont_frag = true;
 	p = peer_of(u, rx->ip.src, wire_get_be24(rx->data + 5));
-	want = wire_icrc(&ip, &udp, rx->data, len);
+	want = wire_icrc_bth(begin(u, &ip, sport, rx->len), rx->data);
+	want = wire_icrc_end(
+		wire_crc32(want, rx->data + WIRE_BTH_LEN, rx->len - WIRE_BTH_LEN - WIRE_ICRC_LEN));
 	if (want != got && (!u->v4 || !wire_icrc_find_id(undo_of(u, len), want, got, id))) {
 		u->stats.rx_bad_icrc++;
 		return false;
@@ -507,6 +565,7 @@ int rnic_udp_create(const struct rnic_udp_config *cfg, struct rnic_wire **out)
 	if (!u->cfg.socket_buffer)
 		u->cfg.socket_buffer = 4 << 20;
 	u->v4 = wire_gid_is_v4(cfg->gid);
+	prepare_ids(u);
 	rc = open_rx(u);
 	for (i = 0; i < ports && !rc; i++)
 		rc = open_tx(u, i);

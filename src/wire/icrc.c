@@ -77,6 +77,14 @@ uint32_t wire_crc32_table(uint32_t crc, const void *data, size_t len)
 		p += 8;
 		len -= 8;
 	}
+	/* Headers end so: a BTH has 12 bytes, those of IPv4 and UDP 36 with what goes before them. */
+	if (len >= 4) {
+		crc ^= wire_get_le32(p);
+		crc = table[3][crc & 0xff] ^ table[2][crc >> 8 & 0xff] ^
+		      table[1][crc >> 16 & 0xff] ^ table[0][crc >> 24];
+		p += 4;
+		len -= 4;
+	}
 	while (len--)
 		crc = crc >> 8 ^ table[0][(crc ^ *p++) & 0xff];
 	return crc;

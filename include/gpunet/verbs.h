@@ -31,6 +31,7 @@
  * gpunet_verbs_post_send, gpunet_verbs_post_recv and gpunet_verbs_poll without a time-out do not sleep.
  *
  * Progress: provider rnic has a thread a local address, which works while nobody polls. Whoever polls runs the device itself.
+ * The child of a fork has no part in what its parent opened; with provider rnic it may open devices of its own.
  *
  * Units: bytes, and milliseconds where a name says so. Numbers are the host's own; an immediate travels in network order.
  */

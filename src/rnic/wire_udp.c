@@ -2,10 +2,12 @@
 #include "rnic/wire_udp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <linux/filter.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/socket.h>
 
 #include "base/log.h"
@@ -587,6 +589,16 @@ void rnic_udp_destroy(struct rnic_wire *w)
 	if (u->rx >= 0)
 		sys.close(u->rx);
 	sys.free(u);
+}
+
+void rnic_udp_silence(struct rnic_wire *w, int nothing)
+{
+	struct udp *u = of(w);
+	unsigned i;
+
+	dup3(nothing, u->rx, O_CLOEXEC);
+	for (i = 0; i < u->nports; i++)
+		dup3(nothing, u->tx[i], O_CLOEXEC);
 }
 
 void rnic_udp_attach(struct rnic_wire *w, struct rnic *r)

@@ -59,6 +59,9 @@ struct rnic_udp_stats {
 int rnic_udp_create(const struct rnic_udp_config *cfg, struct rnic_wire **out);
 void rnic_udp_destroy(struct rnic_wire *w); /**< after the device on it is closed */
 
+/* In the child of a fork: its copies of the sockets become copies of `nothing`, which is no socket. */
+void rnic_udp_silence(struct rnic_wire *w, int nothing);
+
 /** The device that gets what arrives. */
 void rnic_udp_attach(struct rnic_wire *w, struct rnic *r);
 

@@ -476,6 +476,62 @@ static void what_can_be_read_is_found_out_by_a_pipe(void **state)
 	assert_int_equal(status, 0);
 }
 
+/*
+ * What a child of a fork does with its copies nobody hears, and the address does not stay in use for its sake; what it opens is its
+ * own.
+ */
+static void a_child_has_no_part_in_it(void **state)
+{
+	struct end a, b, own;
+	int done[2], go[2], status;
+	struct verbs_id *l;
+	pid_t child;
+	char c = 0;
+
+	(void)state;
+	assert_int_equal(pipe(done) | pipe(go), 0);
+	end_open(&a);
+	end_open(&b);
+	l = listener(&b, "127.0.0.9", 7471);
+	begin(&a, "127.0.0.9", 7471);
+	take(&b);
+	joined(&a, &b);
+	child = fork();
+	if (!child) {
+		send_from(&a, &b, VERBS_WR_WRITE, 0, 5000, 1);
+		ops->disconnect(a.id);
+		end_close(&a);
+		ops->id_destroy(l);
+		end_close(&b);
+#ifndef __SANITIZE_THREAD__ /* it forbids new threads there */
+		end_open(&own);
+		l = listener(&own, "127.0.0.9", 7473);
+		ops->id_destroy(l);
+		end_close(&own);
+#else
+		(void)own;
+#endif
+		_exit(write(done[1], &c, 1) != 1 || read(go[0], &c, 1) != 1);
+	}
+	assert_int_equal(read(done[0], &c, 1), 1);
+	no_event(&a);
+	no_event(&b);
+	exchange(&a, &b, false);
+	exchange(&b, &a, true);
+	end_close(&a);
+	ops->id_destroy(l);
+	end_close(&b);
+	/* The child is still there. */
+	transfer("127.0.0.9", false);
+	assert_int_equal(write(go[1], &c, 1), 1);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	close(done[0]);
+	close(done[1]);
+	close(go[0]);
+	close(go[1]);
+}
+
 static void an_id_moves_with_its_events(void **state)
 {
 	struct verbs_events *other;
@@ -709,6 +765,7 @@ int main(void)
 		cmocka_unit_test(memory_that_is_not_there_is_refused),
 		cmocka_unit_test(memory_that_is_read_only_is_not_written),
 		cmocka_unit_test(what_can_be_read_is_found_out_by_a_pipe),
+		cmocka_unit_test(a_child_has_no_part_in_it),
 		cmocka_unit_test(an_id_moves_with_its_events),
 		cmocka_unit_test(nothing_spins_when_idle),
 		cmocka_unit_test(two_processes),

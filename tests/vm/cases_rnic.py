@@ -260,19 +260,24 @@ def ibverbs_perftest(env):
     against_perftest(env, True, LATENCIES[2:], ours="gpunet", where=env.m2)
 
 
-@case(150, long=True)
+def between(env, server_argv, client_argv, ready, row):
+    """The middle one of three runs, machine 2 against machine 1."""
+    figures = []
+    for _ in range(3):
+        server = env.m1.start(server_argv)
+        ready(server)
+        figures.append(float(figure(env.m2.run(client_argv, 70), row).split()[3]))
+        server.expect(0)
+    return sorted(figures)[1]
+
+
+@case(400, long=True)
 def rnic_between_machines(env):
-    """Ours in both machines, without RDMA in their kernels; beside it what rxe gives in the same boot."""
-    stock = "ib_write_bw -x 1 -F -s 65536 -n 1000"
-    server = env.m1.start(stock)
-    await_listener(env.m1, 18515)
-    row = figure(env.m2.run(f"{stock} 10.0.2.1", 70), PERFTEST_ROW).split()
-    server.expect(0)
+    """Ours in both machines, without RDMA in their kernels; beside it what rxe gives in the same boot. Both print 2^20 bytes a second."""
+    stock, ours = "ib_write_bw -x 1 -F -s 65536 -n 1000", "gpunet perf write_bw --provider rnic -n 1000"
+    theirs = between(env, stock, f"{stock} 10.0.2.1", lambda _: await_listener(env.m1, 18515), PERFTEST_ROW)
     for machine in env.machines:
         env.on_clean(machine, "insmod /modules/rdma_rxe; rdma link add rxe0 type rxe netdev eth0")
         machine.run("rdma link delete rxe0; rmmod rdma_rxe")
-    server = env.m1.start("gpunet perf write_bw --provider rnic -n 1000")
-    server.until("listening")
-    ours = figure(env.m2.run("gpunet perf write_bw 10.0.2.1 --provider rnic -n 1000", 70), r"^ *(65536 +\d+ +[0-9.].*)$").split()
-    server.expect(0)
-    env.note(f"64 KiB WRITE: ours {ours[3]} MiB/s, rxe {row[3]} MB/s")
+    mine = between(env, ours, f"{ours} 10.0.2.1", lambda server: server.until("listening"), r"^ *(65536 +\d+ +[0-9.].*)$")
+    env.note(f"64 KiB WRITE: ours {mine}, rxe {theirs} MiB/s, {mine / theirs:.2f}")

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -420,11 +421,79 @@ static int host_open(const struct vaddr *a, bool quiet, struct vhost **out)
 	return 0;
 }
 
+/* --- fork --------------------------------------------------------------------------------------- */
+
+/*
+ * The child of a fork has copies of the devices, but not their threads, and what it said over their sockets it would say in its
+ * parent's name; and while it lives, the sockets would keep their ports and names after the parent's end. So its copies come to
+ * nothing at once, and what it opens is opened anew.
+ */
+static void before_fork(void)
+{
+	struct list *l;
+
+	pthread_mutex_lock(&hosts_lock);
+	for (l = hosts.next; l != &hosts; l = l->next)
+		vhost_lock(list_entry(l, struct vhost, link));
+}
+
+static void in_parent(void)
+{
+	struct list *l;
+
+	for (l = hosts.next; l != &hosts; l = l->next)
+		vhost_unlock(list_entry(l, struct vhost, link));
+	pthread_mutex_unlock(&hosts_lock);
+}
+
+static void silence(int fd, int nothing)
+{
+	if (fd >= 0)
+		dup3(nothing, fd, O_CLOEXEC);
+}
+
+static void orphan(struct vhost *h, int nothing)
+{
+	h->running = false;
+	h->page = NULL;
+	h->far = (struct rnic_far){ 0 };
+	h->wire->pcap = h->pcap = NULL;
+	rnic_udp_silence(h->wire, nothing);
+	vshare_silence(h, nothing);
+	silence(h->all_ep, nothing);
+	silence(h->kick_ep, nothing);
+	silence(h->kick_fd, nothing);
+	silence(h->port_fd, nothing);
+	silence(h->probe.fd, nothing);
+}
+
+static void in_child(void)
+{
+	int nothing = sys.eventfd();
+
+	while (!list_empty(&hosts)) {
+		struct vhost *h = list_entry(hosts.next, struct vhost, link);
+
+		list_del(&h->link);
+		orphan(h, nothing);
+		vhost_unlock(h);
+	}
+	sys.close(nothing);
+	pthread_mutex_unlock(&hosts_lock);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(before_fork, in_parent, in_child);
+}
+
 int vhost_get(const struct vaddr *a, bool quiet, struct vhost **out)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct list *l;
 	int rc = 0;
 
+	pthread_once(&once, watch_forks);
 	pthread_mutex_lock(&hosts_lock);
 	for (l = hosts.next; l != &hosts; l = l->next) {
 		struct vhost *h = list_entry(l, struct vhost, link);
@@ -468,7 +537,8 @@ void vhost_put(struct vhost *h)
 	pthread_mutex_lock(&hosts_lock);
 	if (--h->refs == 0) {
 		list_del(&h->link);
-		linger(h);
+		if (h->running)
+			linger(h);
 		host_free(h);
 	}
 	pthread_mutex_unlock(&hosts_lock);

@@ -285,6 +285,8 @@ void vprobe_hear(struct vhost *h, uint64_t now);
 
 /* Takes a slot. */
 int vshare_open(struct vhost *h);
+/* In the child of a fork: the names are the parent's alone. */
+void vshare_silence(struct vhost *h, int nothing);
 /* With the lock. Requests for the port come to this process. -EADDRINUSE: to another one. */
 int vshare_take_port(struct vhost *h, uint16_t port);
 /* With the lock. No harm when the port was not taken. */

@@ -15,6 +15,7 @@
 #include "verbs/rnic/internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/time.h>
@@ -166,6 +167,15 @@ void vshare_leave_port(struct vhost *h, uint16_t port)
 	sys.close(p->fd);
 	list_del(&p->link);
 	sys.free(p);
+}
+
+void vshare_silence(struct vhost *h, int nothing)
+{
+	struct list *l;
+
+	dup3(nothing, h->share_fd, O_CLOEXEC);
+	for (l = h->port_names.next; l != &h->port_names; l = l->next)
+		dup3(nothing, list_entry(l, struct vport, link)->fd, O_CLOEXEC);
 }
 
 /* --- passing on --------------------------------------------------------------------------------- */

@@ -252,7 +252,7 @@ void rdc_adopt(struct rdc *c)
 		rdc_keep(c);
 		return;
 	}
-	if (rc == -EMSGSIZE)
+	if (rc == -EMSGSIZE && c->cq)
 		log_line(
 			LOG_WARN,
 			"rdma: a connection from %s is refused: it asks for larger packets than %s takes (%u bytes): give both machines' cards one MTU",

@@ -165,6 +165,7 @@ bool stream_rx_attach(struct stream *s, uint64_t unread)
 	if (seg < 0)
 		return false;
 	s->rx_seg = seg;
+	s->line_full = s->line_short = false;
 	list_add_tail(&s->set->attached, &s->attached_link);
 	ring = slab_at(s->set->slab, seg);
 	for (i = 0; i < unread; i++) {
@@ -259,7 +260,8 @@ bool stream_rx_begin(struct stream *s, struct sys_io *io)
 		finish(s, EIO); /* a kernel wrote where it should not */
 		return false;
 	}
-	if (s->rx_seg < 0 && s->rx_unread && !stream_rx_attach(s, s->rx_unread)) {
+	if (s->rx_seg < 0 && (s->rx_unread || s->line_short) &&
+	    !stream_rx_attach(s, s->rx_unread) && s->rx_unread) {
 		stream_wait_for_room(s, head);
 		return false;
 	}
@@ -282,6 +284,7 @@ unsigned stream_rx_end(struct stream *s, const struct sys_io *io)
 
 	s->rx_io = false;
 	if (n <= 0) {
+		s->line_full = false;
 		stream_no_bytes(s, n);
 		return 0;
 	}
@@ -290,6 +293,9 @@ unsigned stream_rx_end(struct stream *s, const struct sys_io *io)
 	if (s->rx_seg < 0) {
 		s->rx_tail += (uint64_t)n;
 		stream_publish_inline(s, s->rx_mini, (unsigned)n);
+		/* A reader that is always faster than the next receive leaves nothing unread that would ask for a segment. */
+		s->line_short |= s->line_full;
+		s->line_full = n == GNET_INLINE_MAX && io->more;
 	} else {
 		stream_publish_received(s, s->rx_tail, (uint64_t)n, s->rx_unread);
 	}

@@ -76,6 +76,8 @@ struct stream {
 	uint64_t rx_unread; /* while rx_io: published and unread before what is being received */
 	bool rx_io;         /* a receive into the segment or the private copy is being made */
 	bool rx_bulk;       /* the last one got much */
+	bool line_full;     /* the last one, without a segment, filled the line */
+	bool line_short;    /* and the socket had more: there shall be a segment */
 	uint64_t cell0;     /* as published */
 	uint64_t flags;     /* GNET_LINE_*, in every cell 0 */
 	int rx_seg;         /* -1: none */

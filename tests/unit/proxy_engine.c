@@ -28,6 +28,7 @@
 
 #include "proxy/proxy.h"
 #include "socket/socket.h"
+#include "stream/internal.h"
 
 #define THREADS 4
 #define SQ_LOG2 10
@@ -358,6 +359,84 @@ static void a_segment_that_is_being_filled_stays(void **state)
 	assert_memory_equal(in, "second", 6);
 	close(of_a);
 	close(of_b);
+}
+
+/*
+ * A reader that has always consumed everything before the next receive leaves nothing unread, which would be the reason for a segment: it
+ * gets one when the line has been too short. A reader of whole lines with silence between them does not.
+ */
+static void a_fast_reader_gets_a_segment(void **state)
+{
+	static char out[64 * 1024];
+	uint64_t got = 0, n;
+	unsigned news = 0, i;
+	struct sock *s;
+	int peer;
+
+	s = connection(0, &peer);
+	settle(0);
+	for (i = 0; i < 3; i++) {
+		assert_int_equal(write(peer, out, GNET_INLINE_MAX), GNET_INLINE_MAX);
+		step(0);
+		assert_int_equal(kernel_receives(s), GNET_INLINE_MAX);
+		settle(0);
+	}
+	assert_int_equal(slab_used(&r.slab), 0);
+	assert_int_equal(write(peer, out, sizeof(out)), sizeof(out));
+	for (i = 0; i < 2000 && got < sizeof(out); i++) {
+		step(0);
+		n = kernel_receives(s);
+		got += n;
+		news += n > 0;
+	}
+	assert_int_equal(got, sizeof(out));
+	/* Two lines, then as much as one receive takes: half a ring. */
+	assert_in_range(news, 1, 5);
+	assert_int_equal(slab_used(&r.slab), 1);
+	/* It is taken back as any other whose reader has consumed everything. */
+	for (i = 0; i < SEGMENTS - 1; i++)
+		assert_true(slab_get(&r.slab) >= 0);
+	assert_true(stream_take_segment(&r.all.t[0].set) >= 0);
+	assert_int_equal(s->st.rx_seg, -1);
+	/* With none to be had the bytes come by the line. */
+	assert_int_equal(write(peer, out, 1000), 1000);
+	for (i = 0, got = 0; i < 200 && got < 1000; i++) {
+		step(0);
+		got += kernel_receives(s);
+	}
+	assert_int_equal(got, 1000);
+	assert_int_equal(s->st.rx_seg, -1);
+	close(peer);
+}
+
+/* The same when messages that are a little longer than a line come one by one. */
+static void messages_longer_than_a_line_get_a_segment(void **state)
+{
+	char out[200] = "";
+	unsigned news[3], i, k;
+	struct sock *s;
+	uint64_t got;
+	int peer;
+
+	s = connection(0, &peer);
+	settle(0);
+	for (k = 0; k < 3; k++) {
+		assert_int_equal(write(peer, out, sizeof(out)), sizeof(out));
+		for (got = i = news[k] = 0; i < 20 && got < sizeof(out); i++) {
+			uint64_t n;
+
+			step(0);
+			n = kernel_receives(s);
+			got += n;
+			news[k] += n > 0;
+		}
+		assert_int_equal(got, sizeof(out));
+		settle(0);
+	}
+	assert_int_equal(news[0], 2);
+	assert_int_equal(news[1], 1);
+	assert_int_equal(news[2], 1);
+	close(peer);
 }
 
 /* A bound socket of datagrams of thread q. */
@@ -704,6 +783,8 @@ int main(int argc, char **argv)
 		BOTH(what_is_queued_goes_in_one_call),
 		BOTH(several_sockets_share_a_call),
 		BOTH(a_segment_that_is_being_filled_stays),
+		BOTH(a_fast_reader_gets_a_segment),
+		BOTH(messages_longer_than_a_line_get_a_segment),
 		BOTH(a_question_for_a_segment_reaches_every_thread),
 		BOTH(idle_sockets_cost_nothing),
 		BOTH(accepted_sockets_are_spread_evenly),

@@ -174,12 +174,12 @@ static void a_hint_is_given_once_to_who_asks(void **state)
 
 /* ---- events ------------------------------------------------------------------------------------ */
 
+/* ctx: for how many passes at most. */
 static unsigned defer(struct proxy_thread *t, uint64_t now, uint64_t *next, void *ctx)
 {
 	(void)now;
 	(void)next;
-	(void)ctx;
-	proxy_defer_events(t, 8);
+	proxy_defer_events(t, *(const unsigned *)ctx);
 	return 0;
 }
 
@@ -195,7 +195,8 @@ static void tell(struct proxy_watch *w, uint32_t events)
 /* Entries in every pass and hooks that look at descriptors themselves: the others have their turn. */
 static void events_are_told_however_busy_kernels_are(void **state)
 {
-	const struct proxy_hooks h = { .step = defer };
+	unsigned most = 8;
+	const struct proxy_hooks h = { .step = defer, .ctx = &most };
 	struct proxy_watch w = { .fn = tell };
 	struct rig *r = *state;
 	int fd = eventfd(1, EFD_NONBLOCK), i;
@@ -221,19 +222,11 @@ static int counted_wait(int epfd, struct epoll_event *ev, int max, int64_t timeo
 	return sys_real.epoll_wait(epfd, ev, max, timeout_ns);
 }
 
-static unsigned defer_long(struct proxy_thread *t, uint64_t now, uint64_t *next, void *ctx)
-{
-	(void)now;
-	(void)next;
-	(void)ctx;
-	proxy_defer_events(t, 1024);
-	return 0;
-}
-
 /* Who finds what it waits for without asking asks once in a thousand passes; where there are events, soon again. */
 static void events_that_do_not_come_are_asked_for_ever_more_rarely(void **state)
 {
-	const struct proxy_hooks h = { .step = defer_long };
+	unsigned most = 1024;
+	const struct proxy_hooks h = { .step = defer, .ctx = &most };
 	struct proxy_watch w = { .fn = tell };
 	struct rig *r = *state;
 	int fd = eventfd(0, EFD_NONBLOCK), i;

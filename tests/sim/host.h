@@ -43,6 +43,9 @@ unsigned host_dropped(const struct sockaddr *a, socklen_t n);
 /* Prints the sockets that are open. */
 void host_report(void);
 
+/* The host can look up names: a number has as many addresses. */
+void host_names(void);
+
 /* Until something happens to a socket. */
 void host_wait(int fd, const char *what);
 

@@ -3,6 +3,9 @@
 #include "host.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/sys.h"
 #include "sim.h"
@@ -67,4 +70,50 @@ ssize_t host_recv(int fd, void *buf, size_t n)
 			host_wait(fd, "bytes (host)");
 	}
 	return rc;
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------------------ */
+
+struct found {
+	struct addrinfo ai;
+	struct sockaddr_in in;
+};
+
+/* Takes its time, at times. */
+static int look_up(const char *node, const char *service, const struct addrinfo *hints,
+		   struct addrinfo **out)
+{
+	static const char word;
+	unsigned n = (unsigned)atoi(node), i;
+	struct found *f;
+
+	(void)hints;
+	if (sim_chance(700))
+		sim_park(&word, sim_now() + sim_below(3000000), "a name server");
+	if (!n)
+		return strcmp(node, "again") ? EAI_NONAME : EAI_AGAIN;
+	f = sim_alloc(n * sizeof(*f));
+	for (i = 0; i < n; i++) {
+		f[i].in.sin_family = AF_INET;
+		f[i].in.sin_port = htons((uint16_t)atoi(service));
+		f[i].in.sin_addr.s_addr = htonl(0x0a000001 + i);
+		f[i].ai.ai_family = AF_INET;
+		f[i].ai.ai_socktype = SOCK_STREAM;
+		f[i].ai.ai_addrlen = sizeof(f[i].in);
+		f[i].ai.ai_addr = (struct sockaddr *)&f[i].in;
+		f[i].ai.ai_next = i + 1 < n ? &f[i + 1].ai : NULL;
+	}
+	*out = &f[0].ai;
+	return 0;
+}
+
+static void forget(struct addrinfo *all)
+{
+	sim_free(all);
+}
+
+void host_names(void)
+{
+	sys.getaddrinfo = look_up;
+	sys.freeaddrinfo = forget;
 }

@@ -15,6 +15,7 @@
 #include <gpunet/gpunet.h>
 
 #include "dgram.h"
+#include "ends.h"
 #include "host.h"
 #include "misuse.h"
 #include "platform/cpu/cpu.h"
@@ -69,7 +70,7 @@ static gpunet_t *any_net(const struct world *w)
 	o.device = "cpu";
 	o.proxy_threads = sim_chance(600) ? 1 : sim_between(2, 3);
 	o.spin_us = sim_chance(500) ? 0 : (int)sim_between(1, 5);
-	o.max_sockets = sim_chance(500) && !w->misuse && !w->n_dgrams ? 16 : 64;
+	o.max_sockets = sim_chance(500) && !w->misuse && !w->n_dgrams && !w->n_ends ? 16 : 64;
 	o.segment_bytes = 16384;
 	/* Few segments, so that they have to be shared. */
 	o.slab_bytes = sim_chance(400) && !w->n_dgrams ? 65536 : 1 << 20;
@@ -96,6 +97,18 @@ static int no_protection(void *p, size_t n)
 	return 0;
 }
 
+void sim_in_life(int fd, unsigned long life)
+{
+	if (life >> GNET_L_GEN_SHIFT != GNET_FD_GEN(fd))
+		sim_fail("a position of %x arrives after its end", fd);
+}
+
+void sim_goes_on(unsigned long was, unsigned long head)
+{
+	if ((long)(head - was) < 0)
+		sim_fail("a head goes back from %lu to %lu", was, head);
+}
+
 static uint64_t run_seed(const struct sim_options *o)
 {
 	struct host_params hp;
@@ -113,6 +126,9 @@ static uint64_t run_seed(const struct sim_options *o)
 	w->misuse = !w->narrow && sim_chance(400) ? sim_alloc(misuse_size()) : NULL;
 	w->dgrams = !w->narrow && sim_chance(300) ? sim_alloc(dgram_size()) : NULL;
 	w->n_dgrams = w->dgrams ? dgram_make(w, w->dgrams) : 0;
+	/* One seed in four has these, and draws no number for that: the others are as they were. */
+	w->ends = !w->narrow && o->seed % 4 == 1 ? sim_alloc(ends_size()) : NULL;
+	w->n_ends = w->ends ? ends_make(w, w->ends, (unsigned)(o->seed / 4)) : 0;
 	world_host_begin(w);
 	g = any_net(w);
 	w->net = gpunet_device(g);
@@ -127,6 +143,9 @@ static uint64_t run_seed(const struct sim_options *o)
 	rc = gpunet_drain(g, 60000);
 	if (rc && !w->aborted)
 		sim_fail("gpunet_drain: %s", strerror(-rc));
+	if (!w->aborted && atomic_load(&g->sockets.open) != world_left(w))
+		sim_fail("%u sockets are open, should be %u",
+			 (unsigned)atomic_load(&g->sockets.open), world_left(w));
 	rc = gpunet_close(g, 60000);
 	if (rc)
 		sim_fail("gpunet_close: %s", strerror(-rc));
@@ -134,11 +153,15 @@ static uint64_t run_seed(const struct sim_options *o)
 		world_host_end(w);
 	if (w->misuse)
 		misuse_end(w->misuse);
+	if (w->ends)
+		ends_end(w, w->ends);
+	sim_detached_end();
 	world_check(w);
 	if (host_open_files())
 		sim_fail("%u of the host's descriptors are still open", host_open_files());
 	if (w->dgrams)
 		dgram_check(w, w->dgrams);
+	sim_free(w->ends);
 	sim_free(w->dgrams);
 	sim_free(w->misuse);
 	sim_free(w);

@@ -150,7 +150,7 @@ sim_mutant_of(42 include/gpunet/dev/impl/socket.h
 
 sim_change(include/gpunet/dev/impl/stream.h
 	"		gnet__recv_done(net, fd, sk, (uint64_t)c->rc, cells);\n		gnet_dev_add_relaxed(&sk->rx, ((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);"
-	"		if (!sim_late)\n			gnet__recv_done(net, fd, sk, (uint64_t)c->rc, cells);\n		gnet_dev_add_relaxed(&sk->rx, ((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);\n		if (sim_late) {\n			sim_stall();\n			gnet__recv_done(net, fd, sk, (uint64_t)c->rc, cells);\n			gpunet_cpu_event_at(&sk->rx_head);\n		}")
+	"		if (!sim_late)\n			gnet__recv_done(net, fd, sk, (uint64_t)c->rc, cells);\n		gnet_dev_add_relaxed(&sk->rx, ((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);\n		if (sim_late) {\n			sim_stall();\n			sim_in_life(fd, gnet_dev_load(&sk->life));\n			gnet__recv_done(net, fd, sk, (uint64_t)c->rc, cells);\n			gpunet_cpu_event_at(&sk->rx_head);\n		}")
 sim_change(include/gpunet/dev/impl/stream.h
 	"	k->left -= len;\n	gnet_dev_store(&k->sk->tx_tail, k->t.tail);"
 	"	k->left -= len;\n	if (!sim_late)\n		gnet_dev_store(&k->sk->tx_tail, k->t.tail);")
@@ -162,9 +162,17 @@ sim_change(include/gpunet/dev/impl/stream.h
 	"		gnet_dev_add_relaxed(&k->sk->tx, change);\n	else if (sim_late)\n		gnet_dev_store(&k->sk->tx_tail, late), gnet_dev_add_release(&k->sk->tx, change), late = 0;\n	else")
 sim_change(include/gpunet/dev/impl/stream.h
 	"/* more than the position was stored */\n		gnet_dev_add_release(&k->sk->tx, change);"
-	"/* more than the position was stored */\n		gnet_dev_add_release(&k->sk->tx, change);\n	if (sim_late && late) {\n		sim_stall();\n		gnet_dev_store(&k->sk->tx_tail, late);\n		gpunet_cpu_event_at(&k->sk->tx_tail);\n	}")
+	"/* more than the position was stored */\n		gnet_dev_add_release(&k->sk->tx, change);\n	if (sim_late && late) {\n		sim_stall();\n		sim_in_life(fd, gnet_dev_load(&k->sk->life));\n		gnet_dev_store(&k->sk->tx_tail, late);\n		gpunet_cpu_event_at(&k->sk->tx_tail);\n	}")
 
-# ---- sides among blocks; K3, which takes a slot that is used again at once, is in the model only
+# The head comes last, and must not be older than what is there (K2); whoever waits for it does.
+sim_change(include/gpunet/dev/impl/stream.h
+	"	/* Cells were loaded by atomics and their bytes used already;"
+	"	if (sim_late) {\n		sim_stall();\n		sim_goes_on(gnet_sys_load(&bus->head), head);\n	}\n	/* Cells were loaded by atomics and their bytes used already;")
+sim_change(include/gpunet/dev/impl/sock.h
+	"turn < 1000; turn++)"
+	"turn < (sim_late ? 1u << 20 : 1000u); turn++)")
+
+# ---- sides among blocks
 
 # K1: the word must be the one that the scope remembers.
 sim_mutant_of(50 include/gpunet/dev/impl/stream.h
@@ -193,7 +201,18 @@ sim_mutant_of(56 include/gpunet/dev/impl/stream.h
 	"((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);"
 	"(@M@ ? 0 : (uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);")
 
-# ---- borrows; B4, which takes a gclose between two accesses, is in the model only
+# K3: a socket ends when the positions have arrived that its words speak of. 
+sim_mutant_of(57 include/gpunet/dev/impl/socket.h
+	"	rc = gnet__settle(net, &sk->rx, rx);"
+	"	rc = @M@ ? 0 : gnet__settle(net, &sk->rx, rx);")
+sim_mutant_of(57 include/gpunet/dev/impl/socket.h
+	"	gnet__settle_head(net, fd, gnet_sys_load("
+	"	if (!@M@)\n		gnet__settle_head(net, fd, gnet_sys_load(")
+sim_mutant_of(58 include/gpunet/dev/impl/socket.h
+	"		rc = gnet__settle(net, &sk->tx, gnet_dev_load(&sk->tx));"
+	"		rc = @M@ ? 0 : gnet__settle(net, &sk->tx, gnet_dev_load(&sk->tx));")
+
+# ---- borrows
 
 # B1: a borrow is counted.
 sim_mutant_of(60 include/gpunet/dev/impl/borrow.h
@@ -211,6 +230,16 @@ sim_mutant_of(62 include/gpunet/dev/impl/borrow.h
 sim_mutant_of(63 include/gpunet/dev/impl/borrow.h
 	"	if (!rc)\n		rc = gnet__send_wait(net, fd, s->sk, &t, n, &s->wait);"
 	"	if (!rc && @M@)\n		rc = (int64_t)n;\n	else if (!rc)\n		rc = gnet__send_wait(net, fd, s->sk, &t, n, &s->wait);")
+# B4: who gives back is a user, and gclose waits for it.
+sim_mutant_of(64 include/gpunet/dev/impl/borrow.h
+	"	w = gnet_dev_add(&gnet__slot(net, fd)->life, 1);"
+	"	w = gnet_dev_add(&gnet__slot(net, fd)->life, @M@ ? 0 : 1);\n	sim_stall();")
+sim_mutant_of(64 include/gpunet/dev/impl/borrow.h
+	"		gnet__leave(sk);\n		return;\n	}\n	/* B5"
+	"		if (!@M@)\n			gnet__leave(sk);\n		return;\n	}\n	/* B5")
+sim_mutant_of(64 include/gpunet/dev/impl/borrow.h
+	"0 - one - 1)"
+	"0 - one - (@M@ ? 0 : 1))")
 # B5: the last borrower ends the socket.
 sim_mutant_of(65 include/gpunet/dev/impl/borrow.h
 	"== GNET_L_LENT)\n		gnet__close_finish(net, fd, sk);"
@@ -248,6 +277,21 @@ sim_mutant_of(75 include/gpunet/dev/impl/poll.h
 sim_mutant_of(76 include/gpunet/dev/impl/poll.h
 	"until = gnet_time_ns() + (uint64_t)timeout_ns;"
 	"until = gnet_time_ns() + (uint64_t)timeout_ns / (@M@ ? 2 : 1);")
+
+# ---- how things end (ends.c)
+
+# Whoever has found a name wakes the thread that answers.
+sim_mutant_of(85 src/socket/resolve.c
+	"	proxy_wake(proxy_thread(r->proxy, q->thread));"
+	"	if (!@M@)\n		proxy_wake(proxy_thread(r->proxy, q->thread));")
+# N3: a close whose time was over says so.
+sim_mutant_of(86 src/stream/tx.c
+	"	s->late = lost && !s->reset;"
+	"	s->late = !@M@ && lost && !s->reset;")
+# E2: an error is told once.
+sim_mutant_of(87 include/gpunet/dev/impl/sock.h
+	"uint64_t old = gnet_dev_cas(&sk->err_seen, seen, number);"
+	"uint64_t old = @M@ ? seen : gnet_dev_cas(&sk->err_seen, seen, number);")
 
 # ---- options
 
@@ -308,7 +352,7 @@ sim_change(src/platform/cpu/dev.c
 
 list(REMOVE_DUPLICATES sim_mutants)
 # Those that take many seeds begin a little before the one that found them last (mutants.sh).
-foreach(at 3:140 4:60 20:60 22:230 23:165 35:905 42:220 50:285 51:205 52:165 54:325 63:75 65:1600 66:280 72:55 73:555 80:220 82:60 84:60)
+foreach(at 2:505 3:140 4:240 20:60 22:230 23:270 35:905 42:220 50:285 51:205 52:165 54:1205 55:325 57:5640 58:5350 63:75 64:745 66:345 72:255 73:555 80:308 82:60 84:60)
 	string(REGEX REPLACE ":.*" "" number ${at})
 	list(TRANSFORM sim_mutants REPLACE "^${number}$" ${at})
 endforeach()
@@ -323,5 +367,5 @@ endif()
 foreach(file IN LISTS sim_mutated)
 	string(MAKE_C_IDENTIFIER ${file} name)
 	file(CONFIGURE OUTPUT ${sim_copy}/${file} @ONLY
-		CONTENT "extern int sim_mutant, sim_gpu_like, sim_late, sim_naps;\nextern unsigned long sim_belt;\nvoid sim_stall(void);\n#line 1 \"${file}\"\n@sim_text_${name}@")
+		CONTENT "extern int sim_mutant, sim_gpu_like, sim_late, sim_naps;\nextern unsigned long sim_belt;\nvoid sim_stall(void);\nvoid sim_in_life(int fd, unsigned long life);\nvoid sim_goes_on(unsigned long was, unsigned long head);\n#line 1 \"${file}\"\n@sim_text_${name}@")
 endforeach()

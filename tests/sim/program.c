@@ -14,6 +14,7 @@
 #include <gpunet/gpunet.h>
 
 #include "dgram.h"
+#include "ends.h"
 #include "misuse.h"
 #include "sim.h"
 
@@ -478,8 +479,11 @@ static int64_t read_step(struct world *w, struct block *b, struct task *t, bool 
 	    !dontwait && !t->c->end[t->end].nonblock && rc > 0 && rc < (int64_t)c.len &&
 	    !f->ended && !t->c->chaos && !t->limited)
 		sim_fail("%s: %lld, and the flow goes on", b->doing, (long long)rc);
-	if (rc == -ETIMEDOUT && t->limited)
+	if (rc == -ETIMEDOUT && t->limited) {
+		/* Its limit, or what a connection that breaks tells. */
+		t->c->end[t->end].told |= t->c->chaos == BREAKS;
 		return rc;
+	}
 	if (is_first() && rc == -EAGAIN && !dontwait && !t->c->end[t->end].nonblock)
 		sim_fail("%s: -EAGAIN", b->doing);
 	if (is_first() && rc <= 0 && rc != -EAGAIN)
@@ -848,6 +852,10 @@ GNET_KERNEL(sim_program, struct args, a)
 	int64_t listener = -1;
 	unsigned i;
 
+	if (blockIdx.x >= w->n_blocks + w->n_dgrams + (w->misuse != NULL)) {
+		ends_run(w, w->ends, blockIdx.x - w->n_blocks - w->n_dgrams - (w->misuse != NULL));
+		return;
+	}
 	if (blockIdx.x >= w->n_blocks + w->n_dgrams) {
 		misuse_run(w, w->misuse);
 		return;
@@ -886,7 +894,8 @@ GNET_KERNEL(sim_program, struct args, a)
 
 void program_launch(struct gpunet *g, struct world *w)
 {
-	const struct gpunet_grid grid = { .grid_x = w->n_blocks + w->n_dgrams + (w->misuse != NULL),
+	const struct gpunet_grid grid = { .grid_x = w->n_blocks + w->n_dgrams +
+						    (w->misuse != NULL) + w->n_ends,
 					  .block_x = w->n_threads };
 	struct args a = { w };
 	int rc = GPUNET_LAUNCH(g, sim_program, grid, a);

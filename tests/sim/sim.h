@@ -48,12 +48,17 @@ extern void (*sim_report)(void);
 /* A new thread; its number. */
 unsigned sim_spawn(const char *name, void *(*fn)(void *), void *arg);
 void sim_join(unsigned thread);
+/* Waits for the threads that nobody joins. */
+void sim_detached_end(void);
 /* Another thread may go on here. */
 void sim_point(void);
 /* The same, and at times for long: where a thread is about to say something that others look at. */
 void sim_stall(void);
 /* Another thread does go on if one can. */
 void sim_yield(void);
+/* For changed sources: what is about to be stored late belongs to this descriptor's life, and is no older than what is there. */
+void sim_in_life(int fd, unsigned long life);
+void sim_goes_on(unsigned long was, unsigned long head);
 /* Waits until sim_wake(word, ...) or `deadline`: true if it was woken. `what`: for reports. */
 bool sim_park(const void *word, uint64_t deadline, const char *what);
 /* Wakes up to `n` threads that wait for `word`, any of them: how many. */

@@ -130,6 +130,8 @@ struct world {
 	void *misuse; /* of a block more, or NULL */
 	void *dgrams; /* of n_dgrams blocks more */
 	unsigned n_dgrams;
+	void *ends; /* of n_ends blocks more */
+	unsigned n_ends;
 	int domain;
 	struct sockaddr_storage addr[2]; /* of the kernel's listener, of the host's */
 	socklen_t addr_len[2];
@@ -151,6 +153,8 @@ void world_chaos_begin(struct world *w, struct gpunet *g); /* what happens at so
 void world_chaos_end(struct world *w);
 void world_host_end(struct world *w);
 void world_check(const struct world *w);
+/* Sockets that kernels do not close. */
+unsigned world_left(const struct world *w);
 void world_report(void);
 
 uint8_t flow_byte(const struct flow *f, uint64_t pos);

@@ -52,6 +52,20 @@ WRAP(int, pthread_join, pthread_t t, void **value)
 	return 0;
 }
 
+static unsigned detached[64], n_detached;
+
+WRAP(int, pthread_detach, pthread_t t)
+{
+	detached[n_detached++ % 64] = (unsigned)t;
+	return 0;
+}
+
+void sim_detached_end(void)
+{
+	while (n_detached)
+		sim_join(detached[--n_detached % 64]);
+}
+
 /* ---- locks: held is the holder's number + 1 ------------------------------------------------------------------------------ */
 
 struct lock {

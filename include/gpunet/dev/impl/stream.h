@@ -510,6 +510,10 @@ GNET_DEV void gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 		if (s->anew)
 			rc = gnet__take(net, fd, &sk->rx, GNET_L_CONNECTED, -GNET__ENOTCONN,
 					&s->wait);
+		/* It may have been this scope's call before, not quite at its end: then the word is what that one left. */
+		if (s->anew && !rc && gnet__known_of(s, fd)->rx == s->wait.word &&
+		    gnet__is_known(net, gnet__known_of(s, fd), fd))
+			s->anew = 0;
 		gnet_dev_prefetch(&net->id); /* a reply comes next, perhaps */
 	}
 	s->sk = rc ? 0 : sk;

@@ -159,8 +159,9 @@ static int look(const struct gpunet_report *v, void *arg)
 /* The others are soon there; the one that sends, when nothing more goes out. */
 static void until_all_wait(gpunet_t *g)
 {
-	struct gpunet_stats before, now = { 0 };
+	struct gpunet_stats before, now;
 
+	memset(&now, 0, sizeof(now));
 	now.size = sizeof(now);
 	CHECK_EQ(gpunet_get_stats(g, &now), 0);
 	do {

@@ -32,6 +32,8 @@ enum {
 #define BACKOFF_NS UINT64_C(1000000)
 /* A host that ends waits so long for the answers to its DREQs. */
 #define LINGER_NS UINT64_C(100000000)
+/* The shortest sleep is a millisecond (sys.epoll_wait), but copies of GPU memory, which wake nobody, end within microseconds. */
+#define SOON_NS UINT64_C(2000)
 
 static pthread_mutex_t hosts_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list hosts = { &hosts, &hosts };
@@ -151,7 +153,7 @@ static int turn(struct vhost *h, int64_t *timeout)
 	}
 	next = run(h, now, BUDGET);
 	h->wake_at = next;
-	*timeout = next == UINT64_MAX ? -1 : next > now ? (int64_t)(next - now) : 0;
+	*timeout = next == UINT64_MAX ? -1 : next > now + SOON_NS ? (int64_t)(next - now) : 0;
 	return h->all_ep;
 }
 

@@ -30,6 +30,8 @@ enum {
 
 /* For so long after a poll the thread leaves the device to those who poll. */
 #define BACKOFF_NS UINT64_C(1000000)
+/* Who arms looks once more and sleeps: so soon after arming a poll does not take the device back from the thread. */
+#define LAST_LOOK_NS UINT64_C(50000)
 /* A host that ends waits so long for the answers to its DREQs. */
 #define LINGER_NS UINT64_C(100000000)
 /* The shortest sleep is a millisecond (sys.epoll_wait), but copies of GPU memory, which wake nobody, end within microseconds. */
@@ -101,7 +103,8 @@ void vhost_poll(struct vhost *h)
 	bool near = wire_gid_is_v4(h->addr.gid) && h->addr.gid[12] == 127;
 	unsigned n;
 
-	h->polled_at = now;
+	if (now - h->handed_at > LAST_LOOK_NS)
+		h->polled_at = now;
 	if (!near) {
 		keep_time(h, run(h, now, POLLED));
 		return;
@@ -133,6 +136,7 @@ void vhost_flush(struct vhost *h)
 void vhost_hand_over(struct vhost *h)
 {
 	h->polled_at = 0;
+	h->handed_at = sys.now_ns();
 	if (!h->backoff)
 		return;
 	h->backoff = false;

@@ -101,6 +101,7 @@ struct vhost {
 	uint64_t stat_at, stat_mark; /* when it was told, and what had happened by then */
 	uint64_t stat_touched;       /* queue pairs came, went or changed their state */
 	uint64_t polled_at;          /* somebody polled and ran the device */
+	uint64_t handed_at;          /* somebody armed, and left it to the thread */
 	uint64_t wake_at;            /* the thread looks again then, whatever happens */
 	bool backoff;                /* it leaves packets to those who poll */
 	bool put_off;                /* what came last has had no consequences yet */

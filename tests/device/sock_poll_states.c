@@ -117,8 +117,9 @@ struct pair {
 	struct test_addr addr[2]; /* to listen at: [0] the kernel's peer, [1] the host's */
 	int fd, other;            /* the host's own socket, as the kernel's */
 	int peer[2];              /* [0] the kernel's, [1] the host's own */
-	struct test_full full;    /* ends after the kernel: its memory is not given back beside one that stays */
-	char done[64];            /* the operations so far */
+	struct test_full
+		full;  /* closed when no kernel is resident: CUDA waits for it to free memory */
+	char done[64]; /* the operations so far */
 	unsigned wrong;
 };
 

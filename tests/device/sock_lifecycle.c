@@ -28,22 +28,16 @@ GNET_DEV int stubborn(struct test_args *a, struct test_report *r, uint8_t *buf)
 GNET_DEV int fill_and_leave(struct test_args *a, struct test_report *r, uint8_t *buf)
 {
 	uint64_t pos = 0;
+	int fd, quiet = 0;
 	int64_t n;
-	int fd;
 
 	K_GET(r, fd, test_k_connect(a->net, a->where));
-	for (int quiet = 0; quiet < 20;) {
+	do {
 		test_k_pattern(buf, 30000, pos, 4);
 		n = gsend(a->net, fd, buf, 30000, GNET_MSG_DONTWAIT);
-		if (n < 0) {
-			K_EQ(r, n, -EAGAIN);
-			quiet++;
-			test_k_sleep(5000);
-			continue;
-		}
-		pos += (uint64_t)n;
-		quiet = 0;
-	}
+		K_EQ(r, n > 0 || n == -EAGAIN, 1);
+		pos += n > 0 ? (uint64_t)n : 0;
+	} while (!test_k_full(n, &quiet));
 	K_EQ(r, gclose(a->net, fd), 0);
 	test_k_set(&a->word[AT], pos);
 	return 0;

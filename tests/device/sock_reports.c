@@ -94,7 +94,7 @@ GNET_DEV int wait_for_turn(struct report_args *a, struct test_report *r, uint8_t
 	int fd = published(a, QUIET);
 
 	test_k_wait(&a->t.word[HELD], 1);
-	test_k_sleep(30000);
+	test_k_wait_held(a->t.net, fd);
 	K_EQ(r, opt_limit_ms(a->t.net, fd, GNET_SO_RCVTIMEO, LIMIT_MS), 0);
 	K_EQ(r, grecv(a->t.net, fd, buf, 1, 0), -ETIMEDOUT);
 	test_k_set(&a->t.word[TURN], 1);

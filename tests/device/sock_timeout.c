@@ -89,7 +89,7 @@ GNET_DEV int beside_holder(struct test_args *a, struct test_report *r, uint8_t *
 
 	test_k_wait(&a->word[HELD], 1);
 	fd = (int)gnet_sys_load_acquire(&a->word[HELD]) - 1;
-	test_k_sleep(20000);
+	test_k_wait_held(a->net, fd);
 	K_EQ(r, opt_limit_ms(a->net, fd, GNET_SO_RCVTIMEO, LIMIT_MS), 0);
 	t = opt_now_ms();
 	K_EQ(r, grecv(a->net, fd, buf, 1, 0), -ETIMEDOUT);

@@ -788,6 +788,15 @@ GNET_DEV void test_k_sleep(uint64_t us)
 	__syncthreads();
 }
 
+/* Waits until some block's call holds the receiving direction, and has had the time to look at the socket's limit. */
+GNET_DEV void test_k_wait_held(gnet_t *net, int fd)
+{
+	if (test_k_tid() == 0)
+		while (!(gnet_dev_load(&net->socks[GNET_FD_SLOT(fd)].rx) & GNET_L_HELD))
+			__nanosleep(20000);
+	test_k_sleep(100000);
+}
+
 /* Makes a listener on *want and publishes where it is: the descriptor or a negative errno. */
 GNET_DEV int test_k_listen(gnet_t *net, const struct test_addr *want, struct test_addr *where,
 			   int backlog)
@@ -881,6 +890,20 @@ GNET_DEV int test_k_send_all(struct test_report *r, gnet_t *net, int fd, uint8_t
 		pos += k;
 	}
 	return 0;
+}
+
+/*
+ * For loops of gsend with MSG_DONTWAIT to a peer that does not read, given each result: 1 when nothing has gone out for so long that
+ * the path is full. Once is no proof: the proxy's thread may only have had no processor.
+ */
+GNET_DEV int test_k_full(int64_t n, int *quiet)
+{
+	if (n != -EAGAIN) {
+		*quiet = 0;
+		return 0;
+	}
+	test_k_sleep(5000);
+	return ++*quiet >= 20;
 }
 
 /* The next `n` bytes of a stream are the pattern from `pos` on. */

@@ -373,11 +373,11 @@ int main(void)
 	run(g, TEST_UNIX, 33, size);
 	run(g, TEST_UNIX, 1, size / 8);
 	/* What was closed under a borrow and given back is gone; three were forgotten. */
-	for (int i = 0; sockets(g) > 3 && i < 2000; i++)
+	for (int i = 0; sockets(g) > 3 && i < 20000; i++)
 		test_sleep_ms(1);
 	CHECK_EQ(sockets(g), 3);
 	run_races(g, test_rounds(200, 2000));
-	for (int i = 0; sockets(g) > 3 && i < 2000; i++)
+	for (int i = 0; sockets(g) > 3 && i < 20000; i++)
 		test_sleep_ms(1);
 	CHECK_EQ(sockets(g), 3);
 	test_close(g);

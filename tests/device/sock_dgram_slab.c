@@ -51,7 +51,7 @@ GNET_DEV int datagrams(struct test_args *a, struct test_report *r, uint8_t *buf)
 	test_k_wait(&a->word[IDLE], 1);
 	K_GET(r, fd, socket_of(net, GNET_SOCK_DGRAM, 0));
 	K_EQ(r, gbind(net, fd, &a->where->a, a->where->len), 0);
-	K_EQ(r, opt_limit_ms(net, fd, GNET_SO_RCVTIMEO, 5000), 0);
+	K_EQ(r, opt_limit_ms(net, fd, GNET_SO_RCVTIMEO, 30000), 0);
 	__syncthreads();
 	if (threadIdx.x == 0)
 		len = sizeof(a->where->a);

@@ -126,7 +126,7 @@ static int threads(int expected)
 	const struct timespec ms = { 0, 1000000 };
 	int n = entries("/proc/self/task");
 
-	for (int i = 0; i < 2000 && n > expected; i++) {
+	for (int i = 0; i < 20000 && n > expected; i++) {
 		nanosleep(&ms, NULL);
 		n = entries("/proc/self/task");
 	}

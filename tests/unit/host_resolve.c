@@ -16,6 +16,7 @@ static _Atomic unsigned inside, most_inside, asked;
 static int fake_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
 			    struct addrinfo **out)
 {
+	struct addrinfo numbers = *hints;
 	unsigned n = ++inside;
 	char text[32];
 
@@ -35,7 +36,8 @@ static int fake_getaddrinfo(const char *node, const char *service, const struct 
 		return EAI_SYSTEM;
 	}
 	snprintf(text, sizeof(text), "10.0.0.%s", node);
-	return getaddrinfo(text, NULL, hints, out);
+	numbers.ai_flags |= AI_NUMERICHOST; /* of what is no address no name server is asked, which may be silent itself */
+	return getaddrinfo(text, NULL, &numbers, out);
 }
 
 enum { SILENT_SEEN, DONE, CHURNED };

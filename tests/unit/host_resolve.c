@@ -36,7 +36,8 @@ static int fake_getaddrinfo(const char *node, const char *service, const struct 
 		return EAI_SYSTEM;
 	}
 	snprintf(text, sizeof(text), "10.0.0.%s", node);
-	numbers.ai_flags |= AI_NUMERICHOST; /* of what is no address no name server is asked, which may be silent itself */
+	/* For what is no address no name server is asked: it might be silent itself. */
+	numbers.ai_flags |= AI_NUMERICHOST;
 	return getaddrinfo(text, NULL, &numbers, out);
 }
 

@@ -49,5 +49,6 @@ install(CODE [[
 	endforeach()
 ]])
 # The pages for users, and what they point to; the others are about the inside.
-install(FILES LICENSE docs/guide.md docs/options.md docs/subset.md docs/rnic.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE docs/guide.md docs/options.md docs/subset.md docs/rnic.md docs/measurements.md
+	DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES docs/wire/rsocket.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/wire)

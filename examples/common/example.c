@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -79,7 +80,8 @@ static int tcp_address(const char *name, struct sockaddr_storage *addr)
 		return 0;
 	memcpy(host, name, n);
 	host[n] = 0;
-	if (getaddrinfo(host, port + 1, &hints, &found) != 0)
+	/* getaddrinfo takes the number 70000 for 4464 */
+	if (strtol(port + 1, NULL, 10) > 65535 || getaddrinfo(host, port + 1, &hints, &found) != 0)
 		return 0;
 	len = (int)found->ai_addrlen;
 	memcpy(addr, found->ai_addr, found->ai_addrlen);

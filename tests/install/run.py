@@ -99,7 +99,7 @@ def tree(o):
                       if place.encode() in content]
     expected = ["include/gpunet/gpunet.h", f"{o.libdir}/libgpunet.so", f"{o.libdir}/libgpunet.a",
                 f"{o.libdir}/pkgconfig/gpunet.pc", f"{o.libdir}/cmake/gpunet/gpunet-config.cmake"]
-    expected += [f"share/doc/gpunet/{name}" for name in ("LICENSE", "guide.md", "options.md", "subset.md")]
+    expected += [f"share/doc/gpunet/{name}" for name in ("LICENSE", "guide.md", "options.md", "subset.md", "rnic.md", "measurements.md")]
     # A page that was written is installed; a tool that was built, too.
     for page in os.listdir(os.path.join(o.source, "man")) if os.path.isdir(
             os.path.join(o.source, "man")) else []:

@@ -49,7 +49,7 @@ def rdma_kernel_to_kernel(env):
     _, url = echo(env, env.m1, "rdma://10.0.2.1:7471")
     random_file(env, 4 << 20)
     with Packets(env, 2000), NoRnr(env):
-        env.m2.run(f"gpunet cat {url} --device cpu </tmp/in | cmp - /tmp/in", 50)
+        env.m2.run(f"gpunet cat {url} --device cpu </tmp/in | cmp - /tmp/in", 120)
 
 
 @case()
@@ -57,7 +57,7 @@ def rdma_kernel_to_kernel_ipv6(env):
     _, url = echo(env, env.m1, "rdma://[fd00::1]:7471")
     random_file(env, 200000)
     with Packets(env, 100):
-        env.m2.run(f"gpunet cat {url} --device cpu </tmp/in | cmp - /tmp/in", 50)
+        env.m2.run(f"gpunet cat {url} --device cpu </tmp/in | cmp - /tmp/in", 120)
 
 
 @case(120)
@@ -104,7 +104,7 @@ def rdma_fork(env):
     random_file(env, 4000000)
     with Packets(env, 20):
         server = peer(env, env.m1, "rcopy-server", "10.0.2.1", 7427, "/tmp/out", forks=5)
-        peer(env, env.m2, "rcopy-client", "10.0.2.1", 7427, "/tmp/in", "/tmp/out", forks=5).expect(0, 50)
+        peer(env, env.m2, "rcopy-client", "10.0.2.1", 7427, "/tmp/in", "/tmp/out", forks=5).expect(0, 120)
         server.expect(0, 20)
     check(env.m1.run("sha256sum </tmp/out") == env.m2.run("sha256sum </tmp/in"), "the copy differs")
 
@@ -154,7 +154,7 @@ def rdma_slow_reader(env):
     with Packets(env, 40), NoRnr(env):
         kernel = peer(env, env.m1, "sink", "10.0.2.1", 7471, 3000, 2000)
         sender = peer(env, env.m2, "send", "10.0.2.1", 7471, 50001, 80)
-        check("result 0, 0 bytes" in sender.expect(0, 50), sender.text())
+        check("result 0, 0 bytes" in sender.expect(0, 120), sender.text())
         check(f"result 0, {80 * 50001} bytes" in kernel.expect(0, 30), kernel.text())
 
 
@@ -286,7 +286,7 @@ def talk(env, ours, size, count, rounds, how=""):
         server = env.m1.start(stock)
         env.m1.run("sleep 1")
         client = f"{stock} -s 10.0.2.1"
-    out = env.m2.run(client, 50)
+    out = env.m2.run(client, 120)
     server.expect(0, 20)
     return out
 

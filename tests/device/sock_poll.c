@@ -364,6 +364,8 @@ static void run_ended(int scope, unsigned threads)
 
 	TEST_LAUNCH(g, ended_kernel, a, 2, threads);
 	test_word_wait(&a.t.word[AT], 1, a.t.report);
+	/* The abort would end the gclose, too: a poll may see it before its answer is there. */
+	test_word_wait(&a.t.report[1].done, 1, a.t.report + 1);
 	test_sleep_ms(10);
 	gpunet_abort(g);
 	test_sync(g, a.t.report, 2);

@@ -213,7 +213,7 @@ tests()
 	local preset=$1
 
 	shift
-	suite "$preset-tests" 300 ctest --preset "$preset" -j "$jobs" "$@" --no-tests=error
+	suite "$preset-tests" $((600 / jobs + 300)) ctest --preset "$preset" -j "$jobs" "$@" --no-tests=error
 }
 
 # While the tests of one build run, the next one is built.

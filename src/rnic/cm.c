@@ -474,24 +474,15 @@ int rnic_cm_listen(struct rnic_cm *cm, uint16_t ps, const uint8_t gid[16], uint1
 	return 0;
 }
 
-void rnic_cm_unlisten(struct rnic_cm_listener *l, uint64_t now)
+void rnic_cm_unlisten(struct rnic_cm_listener *l)
 {
-	struct rnic_cm *cm = l->cm;
-	struct list *i, *next;
+	struct list *i;
 
-	for (i = cm->timed.next; i != &cm->timed; i = next) {
+	for (i = l->cm->timed.next; i != &l->cm->timed; i = i->next) {
 		struct rnic_cm_conn *c = list_entry(i, struct rnic_cm_conn, timed);
 
-		next = i->next;
-		if (c->listener != l)
-			continue;
-		if (c->state == CM_REQ_RCVD || c->state == CM_SIDR_RCVD) {
-			rnic_cm_reject(c, WIRE_REJ_INVALID_SERVICE_ID, NULL, 0, now);
-			/* It goes to the end of the list, and is met again. */
-			continue;
-		}
-		c->listener->half_open--;
-		c->listener = NULL;
+		if (c->listener == l)
+			c->listener = NULL;
 	}
 	list_del(&l->link);
 	sys.free(l);

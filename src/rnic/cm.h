@@ -144,8 +144,8 @@ const struct rnic_cm_counters *rnic_cm_counters(const struct rnic_cm *cm);
  */
 int rnic_cm_listen(struct rnic_cm *cm, uint16_t port_space, const uint8_t gid[16], uint16_t port,
 		   unsigned backlog, void *user, struct rnic_cm_listener **out);
-/** Requests that were told and not answered are rejected. */
-void rnic_cm_unlisten(struct rnic_cm_listener *l, uint64_t now);
+/** Requests that were told are the caller's, answered or not. */
+void rnic_cm_unlisten(struct rnic_cm_listener *l);
 
 /** Answers a REQUEST. Bytes of private data up to 196 (136 in the UDP port space). -EINVAL in another state. */
 int rnic_cm_accept(struct rnic_cm_conn *c, const struct rnic_cm_qp *mine, const void *priv,

@@ -566,6 +566,61 @@ static void an_id_moves_with_its_events(void **state)
 	end_close(&b);
 }
 
+/* What a listener was asked for and its user has taken is the user's: a server of one client closes it first. */
+static void a_request_that_was_taken_outlives_its_listener(void **state)
+{
+	struct verbs_conn_param p = say("welcome");
+	struct verbs_event ev;
+	struct end a, b, late;
+	struct verbs_id *l;
+
+	(void)state;
+	end_open(&a);
+	end_open(&b);
+	end_open(&late);
+	l = listener(&b, "127.0.0.9", 7471);
+	begin(&a, "127.0.0.9", 7471);
+	ev = next_event(&b, VERBS_EVENT_CONNECT_REQUEST);
+	begin(&late, "127.0.0.9", 7471);
+	usleep(20000); /* usually it is there by then, and not taken */
+	ops->id_destroy(l);
+	b.id = ev.request;
+	end_equip(&b);
+	assert_int_equal(ops->accept(b.id, &p), 0);
+	joined(&a, &b);
+	exchange(&a, &b, false);
+	assert_int_equal(next_event(&late, VERBS_EVENT_REJECTED).status, -ECONNREFUSED);
+	end_close(&a);
+	end_close(&b);
+	end_close(&late);
+}
+
+/* The peer takes the connection and ends it, before the answer is looked at. */
+static void a_connection_that_ends_at_once_says_so(void **state)
+{
+	struct pollfd p = { .events = POLLIN };
+	struct verbs_event ev;
+	struct verbs_id *l;
+	struct end a, b;
+
+	(void)state;
+	end_open(&a);
+	end_open(&b);
+	l = listener(&b, "127.0.0.9", 7471);
+	begin(&a, "127.0.0.9", 7471);
+	take(&b);
+	p.fd = ops->events_fd(a.e);
+	assert_int_equal(poll(&p, 1, 10000), 1);
+	assert_int_equal(ops->disconnect(b.id), 0);
+	next_event(&b, VERBS_EVENT_DISCONNECTED);
+	ev = next_event(&a, VERBS_EVENT_UNREACHABLE);
+	assert_int_equal(ev.status, -ECONNRESET);
+	next_event(&a, VERBS_EVENT_DISCONNECTED);
+	end_close(&a);
+	ops->id_destroy(l);
+	end_close(&b);
+}
+
 #ifdef __SANITIZE_THREAD__
 enum { SLEEPS = 40 };
 #else
@@ -767,6 +822,8 @@ int main(void)
 		cmocka_unit_test(what_can_be_read_is_found_out_by_a_pipe),
 		cmocka_unit_test(a_child_has_no_part_in_it),
 		cmocka_unit_test(an_id_moves_with_its_events),
+		cmocka_unit_test(a_request_that_was_taken_outlives_its_listener),
+		cmocka_unit_test(a_connection_that_ends_at_once_says_so),
 		cmocka_unit_test(nothing_spins_when_idle),
 		cmocka_unit_test(two_processes),
 		cmocka_unit_test(a_peer_that_is_killed),

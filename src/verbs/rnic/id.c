@@ -69,7 +69,7 @@ static void unbind(struct verbs_id *id)
 
 		vhost_lock(h);
 		if (id->on[i].l)
-			rnic_cm_unlisten(id->on[i].l, sys.now_ns());
+			rnic_cm_unlisten(id->on[i].l);
 		leave_one(h, id->port);
 		vhost_flush(h);
 		vhost_unlock(h);
@@ -299,7 +299,7 @@ int vid_listen(struct verbs_id *id, int backlog)
 
 		vhost_lock(h);
 		if (id->on[i].l)
-			rnic_cm_unlisten(id->on[i].l, sys.now_ns());
+			rnic_cm_unlisten(id->on[i].l);
 		id->on[i].l = NULL;
 		vhost_unlock(h);
 	}
@@ -631,10 +631,10 @@ int vid_finish_connect(struct verbs_id *id)
 	vhost_lock(h);
 	if (id->qp)
 		rc = vqp_connect(id->qp, now);
-	if (rc)
-		rnic_cm_reject(id->conn, WIRE_REJ_CONSUMER, NULL, 0, now);
-	else if (rnic_cm_establish(id->conn, now))
-		rc = -ECONNRESET; /* the peer has given up meanwhile */
+	/* If the peer has given up meanwhile that is why, and why the queue pair is in error. */
+	if (rc ? rnic_cm_reject(id->conn, WIRE_REJ_CONSUMER, NULL, 0, now)
+	       : rnic_cm_establish(id->conn, now))
+		rc = -ECONNRESET;
 	vhost_flush(h);
 	vhost_unlock(h);
 	return rc;

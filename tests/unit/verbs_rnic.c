@@ -621,6 +621,101 @@ static void a_connection_that_ends_at_once_says_so(void **state)
 	end_close(&b);
 }
 
+/* --- descriptors and signals ---------------------------------------------------------------------- */
+
+/* A queue pair of its own CQ, connected to nobody; both CQs tell one descriptor. */
+struct alone {
+	struct verbs_cq *cq;
+	struct verbs_qp *qp;
+};
+
+static struct {
+	struct alone *posts; /* while the descriptor is read */
+	int fd;
+} meanwhile;
+
+static void alone_open(struct alone *o, struct verbs_device *d, struct verbs_comp *c)
+{
+	struct verbs_qp_init init = {
+		.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1
+	};
+	struct verbs_peer to = { .mtu = 1024 };
+	struct verbs_gid g;
+
+	assert_int_equal(ops->cq_create(d, 4, c, &o->cq), 0);
+	init.send_cq = init.recv_cq = o->cq;
+	assert_int_equal(ops->peer_qp_create(d, &init, &o->qp), 0);
+	assert_int_equal(ops->device_gid(d, 0, &g), 0);
+	memcpy(to.gid, g.gid, 16);
+	to.qpn = init.qpn;
+	assert_int_equal(ops->peer_qp_connect(o->qp, &to, &usual), 0);
+	assert_int_equal(ops->arm(o->cq), 0);
+}
+
+/* A WRITE of memory that is not registered: it has failed when the call returns, and what is posted later is flushed. */
+static void alone_post(struct alone *o)
+{
+	struct verbs_sge sge = { .addr = 8, .len = 8, .lkey = 0 };
+	struct verbs_send_wr wr = {
+		.opcode = VERBS_WR_WRITE, .flags = VERBS_SEND_SIGNALED, .sge = &sge, .nsge = 1
+	};
+
+	assert_int_equal(ops->post_send(o->qp, &wr, 1), 1);
+}
+
+static ssize_t read_late(int fd, void *buf, size_t n)
+{
+	struct alone *o = meanwhile.posts;
+
+	if (fd == meanwhile.fd && o) {
+		meanwhile.posts = NULL;
+		alone_post(o);
+	}
+	return sys_real.read(fd, buf, n);
+}
+
+static void alone_close(struct alone *o)
+{
+	ops->qp_destroy(o->qp);
+	ops->cq_destroy(o->cq);
+}
+
+/* While the descriptor is made unreadable for the first, the other one completes; who polls both then waits for the next. */
+static void a_completion_while_the_descriptor_is_drained_is_not_the_last(void **state)
+{
+	struct pollfd p = { .events = POLLIN };
+	struct verbs_device *d;
+	struct verbs_comp *c;
+	struct alone a, b;
+	struct verbs_wc wc;
+	struct end e;
+
+	(void)state;
+	end_open(&e);
+	assert_int_equal(ops->device_open(e.v, "rnic:127.0.0.9", &d), 0);
+	assert_int_equal(ops->comp_open(d, &c), 0);
+	alone_open(&a, d, c);
+	alone_open(&b, d, c);
+	p.fd = meanwhile.fd = ops->comp_fd(c);
+	alone_post(&a);
+	assert_int_equal(poll(&p, 1, 10000), 1);
+	meanwhile.posts = &b;
+	sys.read = read_late;
+	ops->comp_drain(c);
+	sys.read = sys_real.read;
+	assert_null(meanwhile.posts);
+	assert_int_equal(ops->poll(a.cq, &wc, 1), 1);
+	assert_int_equal(ops->poll(b.cq, &wc, 1), 1);
+	assert_int_equal(ops->arm(a.cq), 0);
+	assert_int_equal(ops->arm(b.cq), 0);
+	alone_post(&a);
+	assert_int_equal(poll(&p, 1, 10000), 1);
+	alone_close(&a);
+	alone_close(&b);
+	ops->comp_close(c);
+	end_close(&e);
+}
+
 #ifdef __SANITIZE_THREAD__
 enum { SLEEPS = 40 };
 #else
@@ -824,6 +919,7 @@ int main(void)
 		cmocka_unit_test(an_id_moves_with_its_events),
 		cmocka_unit_test(a_request_that_was_taken_outlives_its_listener),
 		cmocka_unit_test(a_connection_that_ends_at_once_says_so),
+		cmocka_unit_test(a_completion_while_the_descriptor_is_drained_is_not_the_last),
 		cmocka_unit_test(nothing_spins_when_idle),
 		cmocka_unit_test(two_processes),
 		cmocka_unit_test(a_peer_that_is_killed),

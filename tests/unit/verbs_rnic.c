@@ -716,6 +716,41 @@ static void a_completion_while_the_descriptor_is_drained_is_not_the_last(void **
 	end_close(&e);
 }
 
+static volatile sig_atomic_t taken_by_another;
+
+static void take_signal(int sig)
+{
+	(void)sig;
+	taken_by_another = 1;
+}
+
+/* A program that blocks a signal in its own threads, to wait for it, gets it: the device's thread does not. */
+static void signals_are_for_the_programs_threads(void **state)
+{
+	struct sigaction sa = { .sa_handler = take_signal }, before;
+	const struct timespec patience = { .tv_sec = 10 };
+	struct verbs_device *d;
+	sigset_t set, old;
+	struct end e;
+
+	(void)state;
+	end_open(&e);
+	assert_int_equal(ops->device_open(e.v, "rnic:127.0.0.9", &d), 0);
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	sigaction(SIGUSR1, &sa, &before);
+	pthread_sigmask(SIG_BLOCK, &set, &old);
+	kill(getpid(), SIGUSR1);
+	poll(NULL, 0, 100); /* another thread that may have it has it by now */
+	while (sigtimedwait(&set, NULL, taken_by_another ? &(struct timespec){ 0 } : &patience) !=
+	       SIGUSR1)
+		assert_int_equal(errno, EINTR);
+	assert_int_equal(taken_by_another, 0);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	sigaction(SIGUSR1, &before, NULL);
+	end_close(&e);
+}
+
 #ifdef __SANITIZE_THREAD__
 enum { SLEEPS = 40 };
 #else
@@ -920,6 +955,7 @@ int main(void)
 		cmocka_unit_test(a_request_that_was_taken_outlives_its_listener),
 		cmocka_unit_test(a_connection_that_ends_at_once_says_so),
 		cmocka_unit_test(a_completion_while_the_descriptor_is_drained_is_not_the_last),
+		cmocka_unit_test(signals_are_for_the_programs_threads),
 		cmocka_unit_test(nothing_spins_when_idle),
 		cmocka_unit_test(two_processes),
 		cmocka_unit_test(a_peer_that_is_killed),

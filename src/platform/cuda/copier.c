@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -376,6 +377,7 @@ static const struct platform_copier_ops ops = {
 static int start_thread(struct cuda_copier *c)
 {
 	pthread_condattr_t a;
+	sigset_t all, old;
 	int err;
 
 	pthread_mutex_init(&c->lock, NULL);
@@ -383,7 +385,11 @@ static int start_thread(struct cuda_copier *c)
 	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
 	pthread_cond_init(&c->wake, &a);
 	pthread_condattr_destroy(&a);
+	/* The program's signals are for its own threads. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
 	err = pthread_create(&c->thread, NULL, work, c);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (!err)
 		return 0;
 	pthread_cond_destroy(&c->wake);

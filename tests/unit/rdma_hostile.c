@@ -320,6 +320,23 @@ static void write_out_of_bounds(struct bench *b)
 	raw_close(&p);
 }
 
+/* A peer says that it has written what it has not, and the kernel sends it back: nothing of what other peers have sent. */
+static void bytes_that_nobody_wrote(struct bench *b)
+{
+	struct raw p;
+	unsigned i;
+
+	raw_connect(&p, b->a.where, 0);
+	memset(p.mem + 64, 0xaa, 1000);
+	say(&p, wire_rsock_imm(WIRE_RSOCK_OP_DATA, 1000), 0, 0, 0);
+	CHECK_EQ(hear(&p, WIRE_RSOCK_OP_DATA), 1000);
+	for (i = 0; i < 1000; i++)
+		CHECK_EQ(p.mem[64 + i], 0);
+	say(&p, wire_rsock_imm(WIRE_RSOCK_OP_CTRL, WIRE_RSOCK_DISCONNECT), 0, 0, 0);
+	served(b);
+	raw_close(&p);
+}
+
 /* The peer goes without a word. */
 static void peer_vanishes(struct bench *b)
 {
@@ -371,9 +388,10 @@ int main(void)
 	unsigned i;
 
 	test_begin(60);
-	begin(&b, 2 + sizeof(bad) / sizeof(bad[0]) + 1 + 2 + 1 + 6 + 1);
+	begin(&b, 2 + 1 + sizeof(bad) / sizeof(bad[0]) + 1 + 2 + 1 + 6 + 1);
 	plain_peer(&b, 0);
 	plain_peer(&b, WIRE_RSOCK_BIG_ENDIAN);
+	bytes_that_nobody_wrote(&b);
 	bad_private_data(&b);
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		bad_message(&b, bad[i], -EPROTO);

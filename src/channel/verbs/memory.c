@@ -220,6 +220,14 @@ static int reg_ring(struct rdc *c, int near, int seg, unsigned access, struct ve
 	return rc ? rdc_explain_memory(rc, size) : 0;
 }
 
+/* What others have left in the ring is nothing for this peer, which can say that it has written what it has not. */
+static void clear_ring(const struct rdc *c)
+{
+	if (c->near_rx < 0)
+		memset(c->net->p.slab + offset_of(c, c->rx_seg), 0,
+		       (size_t)1 << c->net->p.seg_log2);
+}
+
 int rdc_set_memory(struct rdc *c)
 {
 	const unsigned written = VERBS_ACCESS_LOCAL_WRITE | VERBS_ACCESS_REMOTE_WRITE;
@@ -228,6 +236,7 @@ int rdc_set_memory(struct rdc *c)
 	c->page = sys.map(PAGE);
 	if (!c->page)
 		return log_error(-ENOMEM, "rdma: no memory for a connection");
+	clear_ring(c);
 	rc = reg_ring(c, c->near_rx, c->rx_seg, written, &c->mr_rx);
 	if (!rc)
 		rc = reg_ring(c, -1, c->tx_seg, 0, &c->mr_tx);

@@ -101,6 +101,26 @@ static void addresses_that_do_not_resolve_are_known(void **state)
 	assert_int_equal(after_a_packet(&p), -EHOSTUNREACH);
 }
 
+/* A machine with many addresses has all of them: one behind the first 32 can be bound as well. */
+static void an_address_behind_many_others_is_found(void **state)
+{
+	const uint8_t last[4] = { 10, 79, 0, 40 };
+	struct vaddr v;
+	uint8_t gid[16];
+
+	(void)state;
+	if (!have_namespace)
+		skip();
+	wire_gid_from_v4(gid, last);
+	assert_int_equal(vaddr_find(gid, 0, &v), -EADDRNOTAVAIL);
+	assert_int_equal(system("seq 40 | sed 's|.*|addr add 10.79.0.&/24 dev vb|' | ip -batch -"),
+			 0);
+	assert_int_equal(vaddr_find(gid, 0, &v), 0);
+	assert_string_equal(v.dev, "vb");
+	assert_int_equal(v.mtu, 1500);
+	assert_true(vaddr_is_local(gid));
+}
+
 /* Somebody who is there and silent may yet answer. */
 static void a_silent_machine_is_not_given_up(void **state)
 {
@@ -138,6 +158,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(addresses_that_do_not_resolve_are_known),
+		cmocka_unit_test(an_address_behind_many_others_is_found),
 		cmocka_unit_test(a_silent_machine_is_not_given_up),
 		cmocka_unit_test(a_port_of_this_machine_that_nobody_has),
 	};

@@ -5,6 +5,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -67,7 +68,7 @@ static unsigned mtu_of(const char *name)
 
 	if (fd < 0)
 		return 1500;
-	strncpy(req.ifr_name, name, sizeof(req.ifr_name) - 1);
+	snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", name);
 	rc = ioctl(fd, SIOCGIFMTU, &req);
 	sys.close(fd);
 	return rc ? 1500 : (unsigned)req.ifr_mtu;
@@ -80,9 +81,9 @@ unsigned vaddr_forced_mtu(void)
 	return wire_mtu_bytes(wire_mtu_code(text ? (unsigned)strtoul(text, NULL, 10) : 0));
 }
 
-static bool add(struct vaddr *v, const struct ifaddrs *i)
+/* All of it but the MTU, for which the kernel must be asked. */
+static bool take(struct vaddr *v, const struct ifaddrs *i)
 {
-	unsigned forced = vaddr_forced_mtu();
 	uint16_t port;
 	socklen_t n;
 	bool any;
@@ -96,10 +97,16 @@ static bool add(struct vaddr *v, const struct ifaddrs *i)
 		return false;
 	strncpy(v->dev, i->ifa_name, sizeof(v->dev) - 1);
 	v->up = i->ifa_flags & IFF_RUNNING;
-	v->mtu = mtu_of(i->ifa_name);
+	return true;
+}
+
+static void set_mtu(struct vaddr *v)
+{
+	unsigned forced = vaddr_forced_mtu();
+
+	v->mtu = mtu_of(v->dev);
 	if (forced && v->mtu > forced + HEADERS)
 		v->mtu = forced + HEADERS;
-	return true;
 }
 
 int vaddr_list(struct vaddr *a, unsigned max)
@@ -109,8 +116,10 @@ int vaddr_list(struct vaddr *a, unsigned max)
 
 	if (getifaddrs(&all))
 		return -errno;
-	for (i = all; i && n < max; i = i->ifa_next)
-		n += add(&a[n], i);
+	for (i = all; i && n < max; i = i->ifa_next) {
+		if (take(&a[n], i))
+			set_mtu(&a[n++]);
+	}
 	freeifaddrs(all);
 	return (int)n;
 }
@@ -120,21 +129,31 @@ static bool loopback4(const uint8_t gid[16])
 	return wire_gid_is_v4(gid) && gid[12] == 127;
 }
 
+static bool serves(const struct vaddr *v, const uint8_t gid[16], uint32_t scope)
+{
+	return (memcmp(v->gid, gid, 16) == 0 && (!scope || v->scope == scope)) ||
+	       (loopback4(gid) && loopback4(v->gid));
+}
+
+/* Among all: a machine can have thousands. */
 int vaddr_find(const uint8_t gid[16], uint32_t scope, struct vaddr *out)
 {
-	struct vaddr a[VRNIC_ADDRESSES];
-	int n = vaddr_list(a, VRNIC_ADDRESSES), i;
+	struct ifaddrs *all, *i;
+	int rc = -EADDRNOTAVAIL;
+	struct vaddr v;
 
-	for (i = 0; i < n; i++) {
-		bool same = memcmp(a[i].gid, gid, 16) == 0 && (!scope || a[i].scope == scope);
-
-		if (!same && !(loopback4(gid) && loopback4(a[i].gid)))
+	if (getifaddrs(&all))
+		return -errno;
+	for (i = all; i && rc; i = i->ifa_next) {
+		if (!take(&v, i) || !serves(&v, gid, scope))
 			continue;
-		*out = a[i];
+		set_mtu(&v);
+		*out = v;
 		memcpy(out->gid, gid, 16);
-		return 0;
+		rc = 0;
 	}
-	return n < 0 ? n : -EADDRNOTAVAIL;
+	freeifaddrs(all);
+	return rc;
 }
 
 bool vaddr_is_local(const uint8_t gid[16])

@@ -395,6 +395,84 @@ static void ports_belong_to_one(void **state)
 	end_close(&e);
 }
 
+/* The port that an id has got by resolving, to connect from. */
+static uint16_t chosen_port(struct end *e, struct verbs_id **id, const char *host)
+{
+	struct sockaddr_in a = at(host, 7471), local;
+	socklen_t n = sizeof(local);
+
+	assert_int_equal(ops->id_create(e->e, e, id), 0);
+	assert_int_equal(ops->id_option(*id, VERBS_ID_REUSEADDR, 1), 0);
+	assert_int_equal(ops->resolve(*id, (struct sockaddr *)&a, sizeof(a), 1000), 0);
+	next_event(e, VERBS_EVENT_RESOLVED);
+	assert_int_equal(ops->id_name(*id, 0, (struct sockaddr *)&local, &n), 0);
+	return ntohs(local.sin_port);
+}
+
+/* So many that two would be the same if each were drawn for itself, but for one time in a hundred. */
+static void ports_that_are_chosen_differ(void **state)
+{
+	enum { MANY = 400 };
+	struct verbs_id *id[MANY];
+	uint8_t *seen = calloc(1, 65536);
+	uint16_t port;
+	struct end e;
+	unsigned i;
+
+	(void)state;
+	end_open(&e);
+	for (i = 0; i < MANY; i++) {
+		port = chosen_port(&e, &id[i], "127.0.0.9");
+		assert_int_equal(seen[port]++, 0);
+	}
+	for (i = 0; i < MANY; i++)
+		ops->id_destroy(id[i]);
+	free(seen);
+	end_close(&e);
+}
+
+/* Whether requests for a port of 127.0.0.1, from where ids connect, come to a process, this one or another. */
+static bool port_has_a_name(uint16_t port)
+{
+	char want[96], line[256];
+	FILE *f = fopen("/proc/net/unix", "r");
+	bool found = false;
+
+	assert_non_null(f);
+	snprintf(want, sizeof(want), "@gpunet-rnic.00000000000000000000ffff7f000001.0.p%u\n", port);
+	while (!found && fgets(line, sizeof(line), f))
+		found = strstr(line, want) != NULL;
+	fclose(f);
+	return found;
+}
+
+/* While somebody connects from a port, another may listen there, and then it is the machine's as any listener's. */
+static void who_listens_where_another_connects_from_has_the_port(void **state)
+{
+	struct verbs_id *from, *l;
+	struct sockaddr_in a;
+	struct end e;
+	uint16_t port;
+
+	(void)state;
+	end_open(&e);
+	port = chosen_port(&e, &from, "127.0.0.9");
+	while (port_has_a_name(port)) { /* of another program's listener */
+		ops->id_destroy(from);
+		port = chosen_port(&e, &from, "127.0.0.9");
+	}
+	a = at("127.0.0.1", port);
+	assert_int_equal(ops->id_create(e.e, &e, &l), 0);
+	assert_int_equal(ops->id_option(l, VERBS_ID_REUSEADDR, 1), 0);
+	assert_int_equal(ops->bind(l, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(ops->listen(l, 1), 0);
+	assert_true(port_has_a_name(port));
+	ops->id_destroy(l);
+	assert_false(port_has_a_name(port));
+	ops->id_destroy(from);
+	end_close(&e);
+}
+
 static void memory_that_is_not_there_is_refused(void **state)
 {
 	struct verbs_mem m = { .addr = (void *)8192, .fd = -1, .length = 4096 };
@@ -947,6 +1025,8 @@ int main(void)
 		cmocka_unit_test(connections_are_refused),
 		cmocka_unit_test(an_address_that_nobody_serves),
 		cmocka_unit_test(ports_belong_to_one),
+		cmocka_unit_test(ports_that_are_chosen_differ),
+		cmocka_unit_test(who_listens_where_another_connects_from_has_the_port),
 		cmocka_unit_test(memory_that_is_not_there_is_refused),
 		cmocka_unit_test(memory_that_is_read_only_is_not_written),
 		cmocka_unit_test(what_can_be_read_is_found_out_by_a_pipe),

@@ -58,7 +58,7 @@ int vid_create(struct verbs_events *e, void *user, struct verbs_id **out)
 	return 0;
 }
 
-static void leave_one(struct vhost *h, uint16_t port);
+static void leave_one(const struct verbs_id *id, struct vhost *h, uint16_t port);
 
 static void unbind(struct verbs_id *id)
 {
@@ -70,7 +70,7 @@ static void unbind(struct verbs_id *id)
 		vhost_lock(h);
 		if (id->on[i].l)
 			rnic_cm_unlisten(id->on[i].l);
-		leave_one(h, id->port);
+		leave_one(id, h, id->port);
 		vhost_flush(h);
 		vhost_unlock(h);
 	}
@@ -155,27 +155,29 @@ int vid_name(struct verbs_id *id, int peer, struct sockaddr *a, socklen_t *n)
 
 /* --- binding ------------------------------------------------------------------------------------ */
 
-static int take_one(struct verbs_id *id, struct vhost *h, uint16_t port)
+/* `sole`: nobody else may have it, whatever the id allows. */
+static int take_one(const struct verbs_id *id, struct vhost *h, uint16_t port, bool sole)
 {
 	int rc = 0;
 
-	if ((h->ports[port] && !id->reuse) || h->ports[port] == UINT16_MAX)
+	if ((h->ports[port] && (sole || !id->reuse)) || h->ports[port] == UINT16_MAX)
 		return -EADDRINUSE;
-	/* Ports that are chosen are the active side's: nobody asks for them. */
-	if (!h->ports[port] && !id->chosen)
+	/* Ports to connect from are the active side's: nobody asks for them. */
+	if (!id->chosen)
 		rc = vshare_take_port(h, port);
 	h->ports[port] += !rc;
 	return rc;
 }
 
-static void leave_one(struct vhost *h, uint16_t port)
+static void leave_one(const struct verbs_id *id, struct vhost *h, uint16_t port)
 {
-	if (--h->ports[port] == 0)
+	h->ports[port]--;
+	if (!id->chosen)
 		vshare_leave_port(h, port);
 }
 
 /* Takes the port on all hosts of the id, or on none. */
-static int take_port(struct verbs_id *id, uint16_t port)
+static int take_port(const struct verbs_id *id, uint16_t port, bool sole)
 {
 	unsigned i;
 	int rc = 0;
@@ -184,7 +186,7 @@ static int take_port(struct verbs_id *id, uint16_t port)
 		struct vhost *h = id->on[i].dev->host;
 
 		vhost_lock(h);
-		rc = take_one(id, h, port);
+		rc = take_one(id, h, port, sole);
 		vhost_unlock(h);
 	}
 	if (!rc)
@@ -193,20 +195,20 @@ static int take_port(struct verbs_id *id, uint16_t port)
 		struct vhost *h = id->on[i].dev->host;
 
 		vhost_lock(h);
-		leave_one(h, port);
+		leave_one(id, h, port);
 		vhost_unlock(h);
 	}
 	return rc;
 }
 
-static int choose_port(struct verbs_id *id, uint16_t *port)
+static int choose_port(const struct verbs_id *id, uint16_t *port)
 {
 	uint32_t start = rnd32(), i, range = 65536 - FIRST_PORT;
 	int rc = -EADDRINUSE;
 
-	for (i = 0; i < range && rc; i++) {
+	for (i = 0; i < range && rc == -EADDRINUSE; i++) {
 		*port = (uint16_t)(FIRST_PORT + (start + i) % range);
-		rc = take_port(id, *port);
+		rc = take_port(id, *port, true);
 	}
 	return rc;
 }
@@ -261,7 +263,7 @@ int vid_bind(struct verbs_id *id, const struct sockaddr *a, socklen_t n)
 	else if (!(rc = vaddr_find(gid, scope, &at)))
 		rc = on_address(id, &at, false);
 	if (!rc)
-		rc = port ? take_port(id, port) : choose_port(id, &port);
+		rc = port ? take_port(id, port, false) : choose_port(id, &port);
 	if (rc) {
 		id->non = 0;
 		return rc;
@@ -365,6 +367,7 @@ static int bind_toward(struct verbs_id *id, const struct sockaddr *a, socklen_t 
 	if (rc) {
 		id->non = 0;
 		id->dev = NULL;
+		id->chosen = false;
 		return rc;
 	}
 	id->bound = true;

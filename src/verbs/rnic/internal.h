@@ -290,7 +290,7 @@ int vshare_open(struct vhost *h);
 void vshare_silence(struct vhost *h, int nothing);
 /* With the lock. Requests for the port come to this process. -EADDRINUSE: to another one. */
 int vshare_take_port(struct vhost *h, uint16_t port);
-/* With the lock. No harm when the port was not taken. */
+/* With the lock, once for each time that it was taken. */
 void vshare_leave_port(struct vhost *h, uint16_t port);
 /* Passes a packet on, when it is not for this process. */
 bool vshare_steer(void *ctx, const struct rnic_rx *rx);

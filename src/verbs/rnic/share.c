@@ -53,6 +53,7 @@ struct passed {
 
 struct vport {
 	struct list link;
+	unsigned refs;
 	int fd;
 	uint16_t port;
 };
@@ -116,12 +117,30 @@ int vshare_open(struct vhost *h)
 	return 0;
 }
 
+static struct vport *port_by(struct vhost *h, int fd, int port)
+{
+	struct list *l;
+
+	for (l = h->port_names.next; l != &h->port_names; l = l->next) {
+		struct vport *p = list_entry(l, struct vport, link);
+
+		if (p->fd == fd || p->port == port)
+			return p;
+	}
+	return NULL;
+}
+
 int vshare_take_port(struct vhost *h, uint16_t port)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
-	struct vport *p = sys.alloc(sizeof(*p));
+	struct vport *p = port_by(h, -1, port);
 	int rc;
 
+	if (p) {
+		p->refs++;
+		return 0;
+	}
+	p = sys.alloc(sizeof(*p));
 	if (!p)
 		return -ENOMEM;
 	rc = p->fd = take_name(h, 'p', port);
@@ -137,22 +156,10 @@ int vshare_take_port(struct vhost *h, uint16_t port)
 		sys.free(p);
 		return rc;
 	}
+	p->refs = 1;
 	p->port = port;
 	list_add_tail(&h->port_names, &p->link);
 	return 0;
-}
-
-static struct vport *port_by(struct vhost *h, int fd, int port)
-{
-	struct list *l;
-
-	for (l = h->port_names.next; l != &h->port_names; l = l->next) {
-		struct vport *p = list_entry(l, struct vport, link);
-
-		if (p->fd == fd || p->port == port)
-			return p;
-	}
-	return NULL;
 }
 
 void vshare_leave_port(struct vhost *h, uint16_t port)
@@ -160,7 +167,7 @@ void vshare_leave_port(struct vhost *h, uint16_t port)
 	struct vport *p = port_by(h, -1, port);
 	struct epoll_event none = { .events = 0 };
 
-	if (!p)
+	if (!p || --p->refs)
 		return;
 	sys.epoll_ctl(h->all_ep, EPOLL_CTL_DEL, p->fd, &none);
 	sys.epoll_ctl(h->kick_ep, EPOLL_CTL_DEL, p->fd, &none);

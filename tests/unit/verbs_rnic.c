@@ -17,7 +17,9 @@
 #include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -610,6 +612,45 @@ static void a_child_has_no_part_in_it(void **state)
 	close(go[1]);
 }
 
+static atomic_bool enough;
+
+static void *look_for_events(void *arg)
+{
+	struct end *e = arg;
+	struct verbs_event ev;
+
+	while (!enough)
+		ops->event_next(e->e, &ev);
+	return NULL;
+}
+
+/* Whatever other threads were doing at the fork: nothing that the child waits for is held by one that it does not have. */
+static void a_child_of_a_busy_process_can_close(void **state)
+{
+	pthread_t busy;
+	struct end e;
+	int i, status;
+	pid_t child;
+
+	(void)state;
+	end_open(&e);
+	enough = false;
+	assert_int_equal(pthread_create(&busy, NULL, look_for_events, &e), 0);
+	for (i = 0; i < 20; i++) {
+		child = fork();
+		if (!child) {
+			alarm(20);
+			end_close(&e);
+			_exit(0);
+		}
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_int_equal(status, 0);
+	}
+	enough = true;
+	pthread_join(busy, NULL);
+	end_close(&e);
+}
+
 static void an_id_moves_with_its_events(void **state)
 {
 	struct verbs_events *other;
@@ -1031,6 +1072,7 @@ int main(void)
 		cmocka_unit_test(memory_that_is_read_only_is_not_written),
 		cmocka_unit_test(what_can_be_read_is_found_out_by_a_pipe),
 		cmocka_unit_test(a_child_has_no_part_in_it),
+		cmocka_unit_test(a_child_of_a_busy_process_can_close),
 		cmocka_unit_test(an_id_moves_with_its_events),
 		cmocka_unit_test(a_request_that_was_taken_outlives_its_listener),
 		cmocka_unit_test(a_connection_that_ends_at_once_says_so),

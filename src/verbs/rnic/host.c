@@ -38,6 +38,8 @@ enum {
 /* The shortest sleep is a millisecond (sys.epoll_wait), but copies of GPU memory, which wake nobody, end within microseconds. */
 #define SOON_NS UINT64_C(2000)
 
+static pthread_mutex_t providers_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct list providers = { &providers, &providers };
 static pthread_mutex_t hosts_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list hosts = { &hosts, &hosts };
 
@@ -451,9 +453,27 @@ static void before_fork(void)
 {
 	struct list *l;
 
+	pthread_mutex_lock(&providers_lock);
+	for (l = providers.next; l != &providers; l = l->next)
+		pthread_mutex_lock(&list_entry(l, struct verbs, link)->lock);
 	pthread_mutex_lock(&hosts_lock);
 	for (l = hosts.next; l != &hosts; l = l->next)
 		vhost_lock(list_entry(l, struct vhost, link));
+	for (l = providers.next; l != &providers; l = l->next)
+		pthread_mutex_lock(&list_entry(l, struct verbs, link)->ev_lock);
+}
+
+/* But the hosts' own. */
+static void unlock_all(void)
+{
+	struct list *l;
+
+	for (l = providers.next; l != &providers; l = l->next)
+		pthread_mutex_unlock(&list_entry(l, struct verbs, link)->ev_lock);
+	pthread_mutex_unlock(&hosts_lock);
+	for (l = providers.next; l != &providers; l = l->next)
+		pthread_mutex_unlock(&list_entry(l, struct verbs, link)->lock);
+	pthread_mutex_unlock(&providers_lock);
 }
 
 static void in_parent(void)
@@ -462,7 +482,7 @@ static void in_parent(void)
 
 	for (l = hosts.next; l != &hosts; l = l->next)
 		vhost_unlock(list_entry(l, struct vhost, link));
-	pthread_mutex_unlock(&hosts_lock);
+	unlock_all();
 }
 
 static void silence(int fd, int nothing)
@@ -498,7 +518,7 @@ static void in_child(void)
 		vhost_unlock(h);
 	}
 	sys.close(nothing);
-	pthread_mutex_unlock(&hosts_lock);
+	unlock_all();
 }
 
 static void watch_forks(void)
@@ -506,13 +526,28 @@ static void watch_forks(void)
 	pthread_atfork(before_fork, in_parent, in_child);
 }
 
-int vhost_get(const struct vaddr *a, bool quiet, struct vhost **out)
+void vhost_join(struct verbs *v)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+	pthread_mutex_lock(&providers_lock);
+	list_add_tail(&providers, &v->link);
+	pthread_mutex_unlock(&providers_lock);
+}
+
+void vhost_leave(struct verbs *v)
+{
+	pthread_mutex_lock(&providers_lock);
+	list_del(&v->link);
+	pthread_mutex_unlock(&providers_lock);
+}
+
+int vhost_get(const struct vaddr *a, bool quiet, struct vhost **out)
+{
 	struct list *l;
 	int rc = 0;
 
-	pthread_once(&once, watch_forks);
 	pthread_mutex_lock(&hosts_lock);
 	for (l = hosts.next; l != &hosts; l = l->next) {
 		struct vhost *h = list_entry(l, struct vhost, link);

@@ -22,7 +22,7 @@
  * it and the network. While nobody polls, the host's own thread does, asleep in epoll until packets come or a timer is due;
  * arming a CQ gives the device back to it at once. Posting runs the device, too: packets leave before the call returns.
  *
- * Order of locks: hosts (host.c), a host's, a provider's, then its events'.
+ * Order of locks: providers, a provider's, hosts (all host.c), a host's, then events'. A fork takes all of them.
  */
 #ifndef GPUNET_VERBS_RNIC_INTERNAL_H
 #define GPUNET_VERBS_RNIC_INTERNAL_H
@@ -120,6 +120,7 @@ struct vhost {
 };
 
 struct verbs {
+	struct list link; /* in the list of providers */
 	pthread_mutex_t lock;
 	struct list devices;
 	pthread_mutex_t ev_lock; /* of all queues of events: an id moves between them */
@@ -241,6 +242,9 @@ int vaddr_nobody(const struct vaddr *from, const uint8_t dst[16]);
 
 /* --- host.c ------------------------------------------------------------------------------------- */
 
+/* From then on, until it leaves, a fork waits until nobody holds a lock of the provider's. */
+void vhost_join(struct verbs *v);
+void vhost_leave(struct verbs *v);
 /* The host of an address, opened if need be. `quiet`: a port that is taken is not logged. */
 int vhost_get(const struct vaddr *a, bool quiet, struct vhost **out);
 void vhost_put(struct vhost *h);

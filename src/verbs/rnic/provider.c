@@ -34,12 +34,14 @@ static int rnic_prov_open(struct verbs **out, char *why, size_t why_size)
 	pthread_mutex_init(&v->lock, NULL);
 	pthread_mutex_init(&v->ev_lock, NULL);
 	list_init(&v->devices);
+	vhost_join(v);
 	*out = v;
 	return 0;
 }
 
 static void rnic_prov_close(struct verbs *v)
 {
+	vhost_leave(v);
 	while (!list_empty(&v->devices)) {
 		struct verbs_device *d = list_entry(v->devices.next, struct verbs_device, link);
 

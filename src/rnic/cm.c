@@ -227,6 +227,11 @@ uint64_t rnic_cm_step(struct rnic_cm *cm, uint64_t now)
 	return cm->next;
 }
 
+uint64_t rnic_cm_next(const struct rnic_cm *cm)
+{
+	return cm->next;
+}
+
 bool rnic_cm_ending(const struct rnic_cm *cm)
 {
 	const struct list *l;

@@ -130,6 +130,8 @@ void rnic_cm_receive(struct rnic_cm *cm, const struct rnic_path *back, const uin
 
 /** Repeats and times out what is due. When it wants to be called again, or UINT64_MAX. */
 uint64_t rnic_cm_step(struct rnic_cm *cm, uint64_t now);
+/** The same, after calls that may have set a timer: nothing is done. */
+uint64_t rnic_cm_next(const struct rnic_cm *cm);
 
 /** Whether a peer has yet to answer that a connection is over. */
 bool rnic_cm_ending(const struct rnic_cm *cm);

@@ -367,6 +367,38 @@ static void an_address_that_nobody_serves(void **state)
 	end_close(&e);
 }
 
+static void *no_shared_memory(const char *name, size_t size, int *fd)
+{
+	(void)name;
+	(void)size;
+	*fd = -1;
+	return NULL;
+}
+
+/* The device's thread keeps the time of what a call has begun, where nothing else wakes it: no page of counters, no answer. */
+static void a_request_without_an_answer_is_repeated(void **state)
+{
+	struct sockaddr_in silent = at("127.0.0.78", 4791);
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), requests = 0;
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	char buf[512];
+	struct end e;
+
+	(void)state;
+	assert_int_equal(bind(fd, (struct sockaddr *)&silent, sizeof(silent)), 0);
+	sys.map_fd = no_shared_memory;
+	end_open(&e);
+	begin(&e, "127.0.0.78", 7471);
+	while (requests < 2) {
+		assert_int_equal(poll(&p, 1, 10000), 1);
+		/* An empty datagram asks whether anybody is there. */
+		requests += recv(fd, buf, sizeof(buf), 0) > 0;
+	}
+	end_close(&e);
+	sys.map_fd = sys_real.map_fd;
+	close(fd);
+}
+
 static void ports_belong_to_one(void **state)
 {
 	struct sockaddr_in a = at("127.0.0.9", 7471), any = at("127.0.0.9", 0);
@@ -1065,6 +1097,7 @@ int main(void)
 		cmocka_unit_test(two_networks_spinning),
 		cmocka_unit_test(connections_are_refused),
 		cmocka_unit_test(an_address_that_nobody_serves),
+		cmocka_unit_test(a_request_without_an_answer_is_repeated),
 		cmocka_unit_test(ports_belong_to_one),
 		cmocka_unit_test(ports_that_are_chosen_differ),
 		cmocka_unit_test(who_listens_where_another_connects_from_has_the_port),

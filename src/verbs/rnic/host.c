@@ -127,12 +127,14 @@ void vhost_poll(struct vhost *h)
 
 void vhost_flush(struct vhost *h)
 {
-	uint64_t now = sys.now_ns(), next = rnic_step(h->r, now, BUDGET), stat = vstat_look(h, now);
+	uint64_t now = sys.now_ns(), next = rnic_step(h->r, now, BUDGET), stat = vstat_look(h, now),
+		 cm = rnic_cm_next(h->cm), probe = vprobe_work(h, now);
 
 	h->put_off = false;
 	next = stat < next ? stat : next;
-	stat = vprobe_work(h, now);
-	next = stat < next ? stat : next;
+	/* A request that was just sent is to be repeated. */
+	next = cm < next ? cm : next;
+	next = probe < next ? probe : next;
 	keep_time(h, next > now ? next : now);
 }
 

@@ -78,6 +78,7 @@ void stream_hop_handed(struct stream *s)
 {
 	struct stream_hops *h = &s->hops;
 	uint64_t now = sys.now_ns(), word = __atomic_load_n(&stamps(s)->stored, __ATOMIC_RELAXED);
+	bool alone = s->tx_head == h->tx_pos; /* all that was handed over before has gone */
 
 	close_rx(s);
 	h->tx_at[0] = time_of(word, h->stored, s->tx_tail);
@@ -85,7 +86,7 @@ void stream_hop_handed(struct stream *s)
 	h->tx_at[4] = seen(s);
 	h->tx_pos = s->tx_tail;
 	/* More than one message at hand: theirs would be mixed up. */
-	h->tx_open = h->tx_at[0] && !h->tx_open;
+	h->tx_open = h->tx_at[0] && alone;
 	h->stored = word;
 }
 

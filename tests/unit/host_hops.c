@@ -266,9 +266,41 @@ static void words_of_sent(void **state)
 	words.stored = GNET_HOP(s.tx_tail + 1, 800);
 	send_it(&s, 1, -EAGAIN, 900);
 	assert_int_equal(kept.count, 1);
+	/* What is left of those goes with this one. */
 	words.stored = GNET_HOP(s.tx_tail + 1, 1000);
 	send_it(&s, 1, 3, 1100);
+	assert_int_equal(kept.count, 1);
+	words.stored = GNET_HOP(s.tx_tail + 1, 1200);
+	send_it(&s, 1, 1, 1300);
 	assert_int_equal(kept.count, 2);
+	assert_int_equal(kept.hop[2].at[0], 1200);
+}
+
+/* Two, three or four that go with one call: no times of any of them, but of the next. */
+static void several_sent(void **state)
+{
+	struct stream_set set = { .hops = &kept, .hops_bus = &words };
+	struct stream s = { .set = &set };
+	unsigned n, i;
+
+	(void)state;
+	memset(&kept, 0, sizeof(kept));
+	stream_hop_init(&s);
+	for (n = 2; n <= 4; n++) {
+		for (i = 1; i < n; i++) {
+			s.tx_tail += 10;
+			words.stored = GNET_HOP(s.tx_tail, n * 100 + i);
+			stream_hop_handed(&s);
+		}
+		words.stored = GNET_HOP(s.tx_tail + 10, n * 100 + i);
+		send_it(&s, 10, n * 10, 1000);
+		assert_int_equal(s.tx_head, s.tx_tail);
+		assert_int_equal(kept.count, n - 2);
+		words.stored = GNET_HOP(s.tx_tail + 10, n * 1000);
+		send_it(&s, 10, 10, 2000);
+		assert_int_equal(kept.count, n - 1);
+		assert_int_equal(kept.hop[n - 1].at[0], n * 1000);
+	}
 }
 
 /* A network without the option has none, one with it none so far. */
@@ -297,7 +329,7 @@ int main(void)
 		cmocka_unit_test(one_clock),     cmocka_unit_test(two_clocks),
 		cmocka_unit_test(left_out),      cmocka_unit_test(no_page),
 		cmocka_unit_test(networks),      cmocka_unit_test(words_of_received),
-		cmocka_unit_test(words_of_sent),
+		cmocka_unit_test(words_of_sent), cmocka_unit_test(several_sent),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

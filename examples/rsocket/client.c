@@ -68,11 +68,11 @@ static int print_all(int fd)
 
 int main(int argc, char **argv)
 {
-	int fd, rc;
+	int help = argc == 2 && strcmp(argv[1], "--help") == 0, fd, rc;
 
 	if (argc != 4) {
-		fprintf(stderr, "usage: %s host port text\n", argv[0]);
-		return 2;
+		fprintf(help ? stdout : stderr, "usage: %s host port text\n", argv[0]);
+		return help ? 0 : 2;
 	}
 	fd = dial(argv[1], argv[2]);
 	if (fd < 0)

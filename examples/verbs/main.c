@@ -250,14 +250,15 @@ int main(int argc, char **argv)
 {
 	int is_server = argc >= 3 && argc <= 4 && strcmp(argv[1], "server") == 0;
 	int is_client = argc >= 4 && argc <= 5 && strcmp(argv[1], "client") == 0;
+	int help = argc == 2 && strcmp(argv[1], "--help") == 0;
 	struct addrinfo *a;
 	int code;
 
 	if (!is_server && !is_client) {
 		fputs("usage: example-verbs server ADDRESS [PORT]\n"
 		      "       example-verbs client ADDRESS PORT [TEXT]\n",
-		      stderr);
-		return 2;
+		      help ? stdout : stderr);
+		return help ? 0 : 2;
 	}
 	a = look_up(argv[2], argc > 3 ? argv[3] : "0");
 	if (!a)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The examples' command lines: help, usage errors, exit codes.
 
-What they do on the network is tested in tests/peers. usage: examples.py ECHO HTTP
+What they do on the network is tested in tests/peers. usage: examples.py ECHO HTTP VERBS [RSOCKET]
 """
 
 import subprocess
@@ -10,6 +10,7 @@ import sys
 import unittest
 
 ECHO, HTTP = sys.argv[1:3]
+OTHERS = sys.argv[3:]
 
 
 def run(*command):
@@ -19,14 +20,15 @@ def run(*command):
 
 class Examples(unittest.TestCase):
     def test_help_is_no_error(self):
-        for program in (ECHO, HTTP):
+        for program in (ECHO, HTTP, *OTHERS):
             got = run(program, "--help")
             self.assertEqual((got.returncode, got.stderr), (0, ""))
             self.assertTrue(got.stdout.startswith("usage: "), got.stdout)
 
     def test_usage_errors(self):
         for command in ((ECHO,), (HTTP,), (ECHO, "unix:@x", "a text", "one more"), (HTTP, "unix:@x", "a text"),
-                        (HTTP, "--nonsense")):
+                        (HTTP, "--nonsense"), *((program,) for program in OTHERS),
+                        *((program, "--nonsense") for program in OTHERS)):
             got = run(*command)
             self.assertEqual((got.returncode, got.stdout), (2, ""), command)
             self.assertIn("usage: ", got.stderr)

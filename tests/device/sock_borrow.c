@@ -51,6 +51,22 @@ GNET_DEV int echo_in_place(struct test_args *a, struct test_report *r, int fd)
 	}
 }
 
+/* What one write sent is there all at once, but where system calls misbehave. */
+GNET_DEV int borrow_whole(struct test_args *a, struct test_report *r, int fd, struct gnet_borrow *b,
+			  uint64_t max, int64_t whole)
+{
+	int64_t n;
+
+	for (;;) {
+		K_GET(r, n, grecv_borrow(a->net, fd, b, max, 0));
+		if (n >= whole || !TEST_FAULTY)
+			break;
+		K_EQ(r, grecv_return(a->net, fd, 0), 0);
+	}
+	K_EQ(r, n, whole);
+	return 0;
+}
+
 /* 50 and 300 bytes of the pattern have come, one after the other was seen; then the end. */
 GNET_DEV int holds(struct test_args *a, struct test_report *r, int fd, uint8_t *buf)
 {
@@ -68,14 +84,14 @@ GNET_DEV int holds(struct test_args *a, struct test_report *r, int fd, uint8_t *
 	K_EQ(r, grecv_borrow(a->net, fd, &b, 10, GNET_MSG_DONTWAIT), -EAGAIN);
 	test_k_set(&a->word[STEP], 1);
 	/* A message in the status line, given back in parts. */
-	K_EQ(r, grecv_borrow(a->net, fd, &b, 20, 0), 20);
+	K_CALL(borrow_whole(a, r, fd, &b, 20, 20));
 	K_EQ(r, wrong_in(&b, 20, 0, 3), 0);
 	K_EQ(r, grecv_borrow(a->net, fd, &c, 20, GNET_MSG_DONTWAIT), -EAGAIN);
 	K_EQ(r, grecv(a->net, fd, buf, 20, GNET_MSG_DONTWAIT), -EAGAIN);
 	K_EQ(r, grecv_return(a->net, fd, 21), -EINVAL);
 	K_EQ(r, grecv_return(a->net, fd, 5), 0);
 	K_EQ(r, grecv_return(a->net, fd, 0), -EINVAL);
-	K_EQ(r, grecv_borrow(a->net, fd, &b, 1000, 0), 45);
+	K_CALL(borrow_whole(a, r, fd, &b, 1000, 45));
 	K_EQ(r, wrong_in(&b, 45, 5, 3), 0);
 	/* More arrives meanwhile: what is borrowed stays. */
 	test_k_set(&a->word[STEP], 2);

@@ -77,8 +77,12 @@ GNET_DEV int connects(struct nb_args *a, struct test_report *r, uint8_t *buf, in
 	while (n == -EAGAIN);
 	K_EQ(r, n, 1);
 	/* 99 bytes more have come with it: none of them is missed, though calls follow each other closely. */
-	for (int i = 1; i < 100; i++)
-		K_EQ(r, grecv(net, fd, buf, 1, 0), 1);
+	for (int i = 1; i < 100; i++) {
+		do
+			n = grecv(net, fd, buf, 1, 0);
+		while (n == -EAGAIN && TEST_FAULTY);
+		K_EQ(r, n, 1);
+	}
 	K_EQ(r, grecv(net, fd, buf, 1, 0), -EAGAIN);
 	K_EQ(r, gshutdown(net, fd, GNET_SHUT_WR), 0);
 	K_EQ(r, gsend(net, fd, buf, 1, 0), -EPIPE);

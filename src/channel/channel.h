@@ -22,9 +22,11 @@ struct proxy;
 struct proxy_thread;
 
 /* Events. Edge-triggered: told once, until -EAGAIN was seen again. */
-#define CHANNEL_IN 1u  /* recv, or accept, may have something (also the end, or an error) */
-#define CHANNEL_OUT 2u /* send may take something; a pending connect has ended */
-#define CHANNEL_END 4u /* the peer sends no more, or there is an error: with CHANNEL_IN */
+#define CHANNEL_IN 1u   /* recv, or accept, may have something (also the end, or an error) */
+#define CHANNEL_OUT 2u  /* send may take something; a pending connect has ended */
+#define CHANNEL_END 4u  /* the peer sends no more, or there is an error: with CHANNEL_IN */
+#define CHANNEL_HUP 8u  /* nothing goes either way any more: with CHANNEL_END */
+#define CHANNEL_ERR 16u /* an error, which SO_ERROR tells if recv does not: with CHANNEL_END */
 
 /*
  * A channel that moves the bytes of the rings itself (RDMA): it has a receive and a send segment from before the connection to
@@ -52,6 +54,7 @@ struct channel_ring_ops {
 struct channel_ops {
 	const char *name; /* "tcp", "unix", "rdma": what stat and errors call it */
 	const struct channel_ring_ops *ring; /* NULL: bytes go by the descriptor */
+	bool end_is_last; /* recv tells no error that comes after the end of the stream */
 	bool hides_deaf; /* while its socket is full no event tells that the peer takes no more: sending has to be tried */
 
 	int (*bind)(struct channel *c, const struct sockaddr *a, socklen_t n);

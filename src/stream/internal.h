@@ -40,6 +40,8 @@ unsigned stream_ring_tx(struct stream *s);
 void stream_publish_received(struct stream *s, uint64_t from, uint64_t n, uint64_t unread);
 /* What a receive gave, other than bytes: an end or a negative errno. */
 void stream_no_bytes(struct stream *s, ssize_t rc);
+/* Reception is done: publishes what the channel has told of besides, or tells of now. */
+void stream_after_end(struct stream *s);
 /* The channel has taken n more bytes, n > 0. */
 void stream_sent(struct stream *s, uint64_t n);
 

@@ -185,9 +185,31 @@ void stream_wait_for_room(struct stream *s, uint64_t head)
 		list_add_tail(&s->set->waiters, &s->wait_link);
 }
 
+/*
+ * TCP's reception ends with the end of the stream and is not told of a reset behind it; that a UNIX peer has closed its socket, and not only its
+ * sending, no call tells but a send.
+ */
+void stream_after_end(struct stream *s)
+{
+	uint64_t flags = s->flags;
+	socklen_t n = sizeof(int);
+	int err = 0;
+
+	if (s->failing && !s->ch->ops->get_option(s->ch, SOL_SOCKET, SO_ERROR, &err, &n) && err) {
+		stream_fail(s, err);
+		flags |= s->ch->ops->end_is_last && !s->rx_cut ? GNET_LINE_BROKEN : GNET_LINE_ERR;
+	}
+	s->failing = false;
+	if (s->hung_up)
+		flags |= GNET_LINE_HUP;
+	if (flags != s->flags)
+		stream_publish_flags(s, flags);
+}
+
 static void finish(struct stream *s, int err)
 {
 	s->rx_done = true;
+	s->rx_cut = s->rx_shut;
 	stream_cool(s);
 	s->readable = false;
 	if (err)
@@ -195,6 +217,7 @@ static void finish(struct stream *s, int err)
 	/* That the peer takes no more is the senders' error: here the stream ended in good order. */
 	stream_publish_flags(s, s->flags | (s->err && s->err != EPIPE ? GNET_LINE_ERR
 								      : GNET_LINE_EOF));
+	stream_after_end(s);
 }
 
 void stream_no_bytes(struct stream *s, ssize_t rc)

@@ -85,6 +85,9 @@ struct stream {
 	bool readable; /* recv may have something */
 	bool ending;   /* and goes on until the end */
 	bool rx_done;  /* end or error published */
+	bool rx_cut;   /* it was shut down for receiving before the end had come */
+	bool hung_up;  /* the channel has told that nothing goes either way any more */
+	bool failing;  /* and of an error, which reception may not meet */
 	uint8_t rx_mini
 		[GNET_INLINE_MAX +
 		 7]; /* unconsumed bytes of a stream without a segment; position rx_tail ends it */

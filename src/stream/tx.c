@@ -128,6 +128,10 @@ void stream_event(struct stream *s, unsigned events)
 		s->writable = true;
 		list_del(&s->full_link);
 	}
+	s->hung_up |= (events & CHANNEL_HUP) != 0;
+	s->failing |= (events & CHANNEL_ERR) != 0;
+	if (s->rx_done && !s->dgram && !s->closing)
+		stream_after_end(s);
 	stream_run(s);
 }
 

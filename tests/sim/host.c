@@ -159,7 +159,8 @@ static uint32_t poll_sock(struct file *f)
 		return e | EPOLLOUT | (f->first || f->err ? EPOLLIN : 0);
 	if (f->state == S_NEW)
 		return e | EPOLLOUT | EPOLLHUP;
-	if (f->state == S_ENDED || (f->shut_wr && (f->fin || f->shut_rd)))
+	if (f->state == S_ENDED || (f->shut_wr && (f->fin || f->shut_rd)) ||
+	    (f->fin && f->domain == AF_UNIX && f->peer && f->peer->closed))
 		e |= EPOLLHUP;
 	if (f->fin || f->shut_rd || f->state == S_ENDED)
 		e |= EPOLLIN | EPOLLRDHUP;

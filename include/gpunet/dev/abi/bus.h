@@ -129,6 +129,8 @@ struct gnet_line {
 #define GNET_LINE_CONNECTING 4u /* a connect is under way */
 #define GNET_LINE_CONNECTED 8u  /* it has succeeded */
 #define GNET_LINE_GONE 16u      /* a gclose that lingers has come to its end */
+#define GNET_LINE_HUP 32u       /* nothing goes either way any more; with EOF or ERR */
+#define GNET_LINE_BROKEN 64u    /* it failed after its end; the errno is in txw */
 
 /* Tags of lines with inline bytes are 1..127 in turn, of those without 128..255, so that neither kind can be taken for
  * an older one of the other: see docs/bus.md. */

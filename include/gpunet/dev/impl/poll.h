@@ -36,11 +36,13 @@ GNET_DEV short gnet__poll_carrier(gnet_t *net, const struct gnet_sock *sk,
 								     : GNET_MINI_BYTES;
 	int dgram = (tx & GNET_L_DGRAM) != 0;
 	uint64_t err = dgram ? 0 : txw >> GNET_TXW_ERR_SHIFT & 0xff;
-	/* EPIPE: that the peer takes no more is the sender's affair, and Linux tells no error either. */
-	int failed = err && err != GNET__EPIPE, sent_all = err || (tx & GNET_L_SHUT_WR);
+	uint64_t flags = c0 >> GNET_LINE_FLAGS_SHIFT;
+	/* EPIPE from a send: that the peer takes no more is the sender's affair, and Linux tells no error either. */
+	int failed = err && (err != GNET__EPIPE || (flags & (GNET_LINE_ERR | GNET_LINE_BROKEN)));
+	int sent_all = err || (tx & GNET_L_SHUT_WR);
 	uint32_t ends = dgram ? GNET_LINE_EOF : GNET_LINE_EOF | GNET_LINE_ERR;
 	/* The errno comes first, the line's flag a little later. */
-	int ended = (c0 >> GNET_LINE_FLAGS_SHIFT & ends) != 0 || (failed && !dgram);
+	int ended = (flags & ends) != 0 || (failed && !dgram);
 	/* An error is over when a call was told of it, as SO_ERROR; what it has ended stays so. */
 	int news = (dgram || failed) && txw >> GNET_TXW_ERRS_SHIFT != gnet_dev_load(&sk->err_seen);
 	short r = 0;
@@ -53,7 +55,7 @@ GNET_DEV short gnet__poll_carrier(gnet_t *net, const struct gnet_sock *sk,
 		r |= GNET_POLLERR;
 	if (sent_all || ((tail - txw) & GNET_TXW_POS_MASK) < window)
 		r |= GNET_POLLOUT;
-	if (failed || (ended && sent_all))
+	if (failed || (ended && sent_all) || (flags & GNET_LINE_HUP))
 		r |= GNET_POLLHUP;
 	return r;
 }

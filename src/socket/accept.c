@@ -57,10 +57,11 @@ static const char *put(struct sock *listener)
 	struct channel *ch = listener->in_hand;
 	struct sock *s = new_connection(all, ch);
 	uint64_t p = listener->accepted;
-	int rc;
+	int rc, fd;
 
 	if (!s)
 		return no_slot;
+	fd = sock_fd(s);
 	ch->event = listener->ch->event;
 	s->state = SOCK_CONNECTED;
 	s->started = true;
@@ -68,16 +69,17 @@ static const char *put(struct sock *listener)
 	s->linger_s = listener->linger_s;
 	stream_connected(&s->st, ch);
 	/* Before it is another thread's: its names are read here. */
-	sock_publish(s);
+	stat_tell(s, true);
 	rc = ch->ops->start(ch, sock_thread_of(s)->set.t);
 	if (rc) {
 		sock_unnew(s);
 		return rc == -ENOSPC ? "sysctl fs.epoll.max_user_watches" : strerror(-rc);
 	}
 	listener->in_hand = NULL;
+	/* From here on its thread may close it, when the network ends: then nothing of it is ours any more. */
+	sock_publish(s);
 	__atomic_store_n(&listener->st.bus->line.cell[1 + p % GNET_ACCEPT_RING],
-			 (uint64_t)(uint32_t)sock_fd(s) << 8 | GNET_ACCEPT_TAG(p),
-			 __ATOMIC_RELEASE);
+			 (uint64_t)(uint32_t)fd << 8 | GNET_ACCEPT_TAG(p), __ATOMIC_RELEASE);
 	listener->accepted = p + 1;
 	stat_tell_state(listener);
 	atomic_fetch_add_explicit(&all->accepted, 1, memory_order_relaxed);

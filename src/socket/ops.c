@@ -32,6 +32,7 @@ static int make_socket(struct proxy_thread *t, struct sockets *all, uint32_t a)
 		ch->ops->close(ch, 0);
 		return rc;
 	}
+	stat_tell(s, false);
 	sock_publish(s);
 	return sock_fd(s);
 }

@@ -118,6 +118,7 @@ bool sockets_unsent(struct sockets *all);
 
 /* A free slot of a thread, made a new socket of a channel, not yet published: NULL if there is none. Any thread. */
 struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch);
+/* Its descriptor can be found from now on: whoever owns its thread may close it. */
 void sock_publish(struct sock *s);
 /* Takes back what sock_new gave and nobody has seen; the channel is the caller's again. */
 void sock_unnew(struct sock *s);

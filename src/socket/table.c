@@ -95,7 +95,6 @@ struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch)
 
 void sock_publish(struct sock *s)
 {
-	stat_tell(s, s->state == SOCK_CONNECTED);
 	atomic_store_explicit(&s->fd, sock_fd(s), memory_order_release);
 }
 

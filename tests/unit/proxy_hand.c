@@ -423,11 +423,17 @@ static int rival_accept(struct channel *c, struct channel **out)
 }
 
 static unsigned no_watches; /* how many times yet */
+static struct rig *ends;    /* meanwhile, and thread 1 closes its sockets */
 
 static int shell_start(struct channel *c, struct proxy_thread *t)
 {
 	(void)c;
 	(void)t;
+	if (ends) {
+		sockets_close_all(&full);
+		step(ends, 1);
+		assert_int_equal(closed, 0);
+	}
 	if (!no_watches)
 		return 0;
 	no_watches--;
@@ -448,13 +454,12 @@ static const struct channel_ops rival_ops = {
 	.close = shell_close,
 };
 
-/* A listener of thread 0 with a connection in its backlog, and a table with one free slot; *fill: one of the others. */
-static struct sock *crowded_listener(struct rig *r, struct sock **fill)
+/* A listener of thread 0 with a connection in its backlog. */
+static struct sock *new_listener(struct rig *r)
 {
 	static struct slab slab;
-	static struct channel l = { .ops = &rival_ops }, ch = { .ops = &shell_ops };
+	static struct channel l = { .ops = &rival_ops };
 	struct sockets_params p = { .max = SOCKETS, .bus = bus, .slab = &slab, .proxy = r->proxy };
-	unsigned i;
 	struct sock *s;
 
 	assert_int_equal(sockets_init(&full, &p), 0);
@@ -464,6 +469,16 @@ static struct sock *crowded_listener(struct rig *r, struct sock **fill)
 	s->acceptable = true;
 	sock_publish(s);
 	list_add_tail(&full.t[0].ready, &s->link);
+	return s;
+}
+
+/* And a table with one free slot; *fill: one of the others. */
+static struct sock *crowded_listener(struct rig *r, struct sock **fill)
+{
+	static struct channel ch = { .ops = &shell_ops };
+	struct sock *s = new_listener(r);
+	unsigned i;
+
 	for (i = 0; i < SOCKETS - 2; i++) {
 		*fill = sock_new(&full, i < SOCKETS / THREADS, &ch);
 		assert_non_null(*fill);
@@ -531,6 +546,26 @@ static void a_connection_in_hand_goes_with_its_listener(void **state)
 	sockets_fini(&full);
 }
 
+/* Until it is in the listener's ring, it is the listener's thread's alone. */
+static void a_connection_in_hand_is_not_closed_by_its_thread_to_be(void **state)
+{
+	struct rig *r = *state;
+	struct sock *s = new_listener(r);
+
+	full.next_thread = 1;
+	closed = 0;
+	ends = r;
+	step(r, 0);
+	ends = NULL;
+	assert_int_equal(s->accepted, 1);
+	/* It goes with its listener, by an order. */
+	step(r, 0);
+	assert_int_equal(closed, 1);
+	step(r, 1);
+	assert_int_equal(closed, 2);
+	sockets_fini(&full);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -554,6 +589,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_connection_waits_to_be_watched, rig_up, rig_down),
 		cmocka_unit_test_setup_teardown(a_connection_in_hand_goes_with_its_listener, rig_up,
 						rig_down),
+		cmocka_unit_test_setup_teardown(
+			a_connection_in_hand_is_not_closed_by_its_thread_to_be, rig_up, rig_down),
 	};
 
 	alarm(60);

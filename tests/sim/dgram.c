@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "block.h"
 #include "host.h"
 #include "sim.h"
 
@@ -51,25 +52,6 @@ struct head {
 #define VIA UINT32_C(0x80000000)
 #define LIMIT_US 300
 
-static int first(void)
-{
-	return gnet__tid() == 0;
-}
-
-static int64_t shared(int64_t v)
-{
-	__shared__ int64_t x;
-	int64_t out;
-
-	__syncthreads();
-	if (first())
-		x = v;
-	__syncthreads();
-	out = x;
-	__syncthreads();
-	return out;
-}
-
 static uint8_t byte_of(const struct head *h, uint32_t i)
 {
 	return (uint8_t)(h->from * 31 + h->to * 17 + h->number * 7 + h->len + i * 13 + (i >> 8));
@@ -84,7 +66,7 @@ static void fail(const struct peer *p, const char *what, int64_t rc)
 static bool over(struct world *w, struct dgrams *d, const struct peer *p, const char *what,
 		 int64_t rc)
 {
-	if (!first())
+	if (!is_first())
 		return false;
 	/* Peers that have seen the end of all waits are gone. */
 	if (!wait_ended(w, rc) && !w->aborted)
@@ -124,7 +106,7 @@ static struct gnet_msghdr *parts(unsigned self, uint8_t *buf, uint32_t n, void *
 	static struct gnet_msghdr m[MOST_PEERS];
 	uint32_t some;
 
-	if (first()) {
+	if (is_first()) {
 		some = sim_below(n + 1);
 		v[self][0] = (struct gnet_iovec){ buf, some };
 		v[self][1] = (struct gnet_iovec){ buf + some, n - some };
@@ -142,16 +124,16 @@ static int64_t send_by(struct world *w, struct dgrams *d, unsigned from, unsigne
 	struct peer *p = &d->peer[from], *q = &d->peer[to];
 	int fd = p->fd;
 
-	switch (shared(sim_below(4))) {
+	switch (share(sim_below(4))) {
 	case 1:
-		return shared(gnet__tid() < 32
-				      ? gsendto_warp(w->net, fd, p->buf, len, GNET_MSG_DONTWAIT,
-						     &q->addr, q->addr_len)
-				      : 0);
+		return share(gnet__tid() < 32
+				     ? gsendto_warp(w->net, fd, p->buf, len, GNET_MSG_DONTWAIT,
+						    &q->addr, q->addr_len)
+				     : 0);
 	case 2:
-		return shared(first() ? gsendto_thread(w->net, fd, p->buf, len, GNET_MSG_DONTWAIT,
-						       &q->addr, q->addr_len)
-				      : 0);
+		return share(is_first() ? gsendto_thread(w->net, fd, p->buf, len, GNET_MSG_DONTWAIT,
+							 &q->addr, q->addr_len)
+					: 0);
 	case 3:
 		return gsendmsg(w->net, fd, parts(from, p->buf, len, &q->addr, q->addr_len),
 				GNET_MSG_DONTWAIT);
@@ -164,7 +146,7 @@ static int64_t send_via(struct world *w, const struct dgrams *d, unsigned from, 
 {
 	const struct peer *p = &d->peer[from];
 
-	if (shared(sim_below(2)))
+	if (share(sim_below(2)))
 		return gsend(w->net, p->via, p->buf, len, GNET_MSG_DONTWAIT);
 	return gsendmsg(w->net, p->via, parts(from, (uint8_t *)(uintptr_t)p->buf, len, NULL, 0),
 			GNET_MSG_DONTWAIT);
@@ -172,17 +154,17 @@ static int64_t send_via(struct world *w, const struct dgrams *d, unsigned from, 
 
 static void send_one(struct world *w, struct dgrams *d, unsigned from)
 {
-	unsigned to = (unsigned)shared(sim_below(d->n));
+	unsigned to = (unsigned)share(sim_below(d->n));
 	struct peer *p = &d->peer[from], *q = &d->peer[to];
-	bool via = shared(p->via && p->via_to == to && sim_chance(500));
-	uint32_t len = (uint32_t)shared(first() ? compose(p, from, to, via) : 0);
+	bool via = share(p->via && p->via_to == to && sim_chance(500));
+	uint32_t len = (uint32_t)share(is_first() ? compose(p, from, to, via) : 0);
 	int64_t rc;
 
 	/* Before, for it may be received before the call returns. */
-	if (first())
+	if (is_first())
 		q->sent_to++;
 	rc = via ? send_via(w, d, from, len) : send_by(w, d, from, to, len);
-	if (!first())
+	if (!is_first())
 		return;
 	sim_note("datagrams: %u sends %u bytes to %u%s, number %u = %lld", from, len, to,
 		 via ? ", connected" : "", p->next[via][to], (long long)rc);
@@ -259,22 +241,22 @@ static int64_t receive_by(struct world *w, struct dgrams *d, unsigned self, uint
 	struct gnet_msghdr *m;
 	int64_t rc;
 
-	switch (shared(sim_below(4))) {
+	switch (share(sim_below(4))) {
 	case 1:
-		return shared(gnet__tid() < 32 ? grecvfrom_warp(w->net, p->fd, p->buf, room, flags,
-								from, from_len)
-					       : 0);
+		return share(gnet__tid() < 32 ? grecvfrom_warp(w->net, p->fd, p->buf, room, flags,
+							       from, from_len)
+					      : 0);
 	case 2:
-		return shared(first() ? grecvfrom_thread(w->net, p->fd, p->buf, room, flags, from,
-							 from_len)
-				      : 0);
+		return share(is_first() ? grecvfrom_thread(w->net, p->fd, p->buf, room, flags, from,
+							   from_len)
+					: 0);
 	case 3:
 		m = parts(self, p->buf, room, from, sizeof(*from));
 		rc = grecvmsg(w->net, p->fd, m, flags);
-		if (first() && rc >= 0 && !(m->flags & GNET_MSG_TRUNC) != (rc <= room))
+		if (is_first() && rc >= 0 && !(m->flags & GNET_MSG_TRUNC) != (rc <= room))
 			sim_fail("datagrams: %lld bytes into %u: flags %x", (long long)rc, room,
 				 m->flags);
-		if (first())
+		if (is_first())
 			*from_len = m->namelen;
 		return rc;
 	default:
@@ -288,26 +270,26 @@ static int64_t receive_one(struct world *w, struct dgrams *d, unsigned self)
 	static struct sockaddr_storage from[MOST_PEERS];
 	static uint32_t from_len[MOST_PEERS];
 	struct peer *p = &d->peer[self];
-	uint32_t room = (uint32_t)shared(sim_chance(300) ? any_len() : LONGEST);
-	bool waits = shared(p->limited && sim_chance(500));
+	uint32_t room = (uint32_t)share(sim_chance(300) ? any_len() : LONGEST);
+	bool waits = share(p->limited && sim_chance(500));
 	int flags = GNET_MSG_TRUNC | (waits ? 0 : GNET_MSG_DONTWAIT);
 	uint64_t start = sim_now();
 	int64_t rc;
 
-	if (shared(first() && sim_chance(200)))
+	if (share(is_first() && sim_chance(200)))
 		flags |= GNET_MSG_PEEK;
-	if (first())
+	if (is_first())
 		from_len[self] = sizeof(from[0]);
 	__syncthreads();
 	rc = receive_by(w, d, self, room, flags, &from[self], &from_len[self]);
-	if (first())
+	if (is_first())
 		sim_note("datagrams: grecvfrom(%x, %u, flags %x) = %lld", p->fd, room, flags,
 			 (long long)rc);
-	if (first() && rc == -ETIMEDOUT && waits && sim_now() - start < 1000 * LIMIT_US)
+	if (is_first() && rc == -ETIMEDOUT && waits && sim_now() - start < 1000 * LIMIT_US)
 		fail(p, "grecvfrom, before its time is over", rc);
 	if (waits && rc == -ETIMEDOUT)
 		rc = -EAGAIN;
-	if (first() && rc >= 0)
+	if (is_first() && rc >= 0)
 		check(d, self, rc, room, &from[self], from_len[self], flags & GNET_MSG_PEEK);
 	else if (rc != -EAGAIN)
 		over(w, d, p, "grecvfrom", rc);
@@ -320,21 +302,21 @@ static bool wait_events(struct world *w, struct dgrams *d, unsigned self)
 {
 	struct peer *p = &d->peer[self];
 	struct gnet_pollfd f = { .fd = p->fd, .events = GNET_POLLIN };
-	bool quiet = shared(!d->sending);
+	bool quiet = share(!d->sending);
 	int64_t rc = 0;
 
 	if (p->to_send)
 		f.events |= GNET_POLLOUT;
-	if (first())
+	if (is_first())
 		rc = gpoll_thread(w->net, &f, 1, QUIET_NS);
-	if (first() && rc < 0)
+	if (is_first() && rc < 0)
 		over(w, d, p, "gpoll", rc);
-	if (first() && rc > 0 && !w->aborted &&
+	if (is_first() && rc > 0 && !w->aborted &&
 	    (f.revents & (GNET_POLLERR | GNET_POLLHUP | GNET_POLLNVAL)))
 		fail(p, "gpoll", f.revents);
-	rc = shared(rc);
-	if (rc > 0 && shared(f.revents & GNET_POLLIN) && receive_one(w, d, self) == -EAGAIN &&
-	    first())
+	rc = share(rc);
+	if (rc > 0 && share(f.revents & GNET_POLLIN) && receive_one(w, d, self) == -EAGAIN &&
+	    is_first())
 		fail(p, "grecvfrom after gpoll", -EAGAIN);
 	return rc > 0 || (rc == 0 && !quiet);
 }
@@ -349,49 +331,49 @@ static bool open_one(struct world *w, struct dgrams *d, unsigned self)
 
 	if (rc == -EMFILE)
 		rc = 0; /* the run has few sockets: this one takes no part */
-	if (first() && rc < 0)
+	if (is_first() && rc < 0)
 		over(w, d, p, "gsocket", rc);
 	if (rc < 0)
 		return false;
-	if (first())
+	if (is_first())
 		p->fd = (int)rc;
 	__syncthreads();
 	if (rc > 0) {
 		rc = gbind(w->net, (int)rc, &p->addr, p->addr_len);
-		if (first() && rc)
+		if (is_first() && rc)
 			over(w, d, p, "gbind", rc);
 		if (rc)
 			return false;
 	}
-	if (first() && !p->fd) {
+	if (is_first() && !p->fd) {
 		d->sending -= p->to_send != 0;
 		p->to_send = 0;
 	}
-	if (first() && ++d->ready == d->n)
+	if (is_first() && ++d->ready == d->n)
 		gnet_dev_store_release(&d->up, 1);
-	while (first() && !d->over && !gnet_dev_load_acquire(&d->up)) {
+	while (is_first() && !d->over && !gnet_dev_load_acquire(&d->up)) {
 		rc = gnet__spin(w->net, &turn);
 		if (rc)
 			over(w, d, p, "wait", rc);
 	}
-	return !shared(d->over || !p->fd);
+	return !share(d->over || !p->fd);
 }
 
 /* A socket that is connected, and a limit for waits. */
 static void prepare(struct world *w, struct dgrams *d, unsigned self)
 {
-	struct peer *p = &d->peer[self], *q = &d->peer[shared(sim_below(d->n))];
+	struct peer *p = &d->peer[self], *q = &d->peer[share(sim_below(d->n))];
 	const int64_t limit[2] = { 0, LIMIT_US };
 	int64_t rc = 0;
 
-	if (shared(first() && sim_chance(300))) {
+	if (share(is_first() && sim_chance(300))) {
 		rc = gsetsockopt(w->net, p->fd, SOL_SOCKET, SO_RCVTIMEO, limit, sizeof(limit));
-		if (first())
+		if (is_first())
 			p->limited = !rc;
 	}
-	if (!rc && shared(first() && q->fd && sim_chance(300))) {
+	if (!rc && share(is_first() && q->fd && sim_chance(300))) {
 		rc = gsocket(w->net, w->domain, SOCK_DGRAM, 0);
-		if (first() && rc > 0) {
+		if (is_first() && rc > 0) {
 			p->via = (int)rc;
 			p->via_to = (unsigned)(q - d->peer);
 		}
@@ -412,18 +394,18 @@ void dgram_run(struct world *w, struct dgrams *d, unsigned self)
 	if (!open_one(w, d, self))
 		return;
 	prepare(w, d, self);
-	while (goes_on && !shared(d->over)) {
-		if (shared(p->to_send && sim_chance(500)))
+	while (goes_on && !share(d->over)) {
+		if (share(p->to_send && sim_chance(500)))
 			send_one(w, d, self);
-		else if (shared(sim_chance(500)))
+		else if (share(sim_chance(500)))
 			receive_one(w, d, self);
 		else
 			goes_on = wait_events(w, d, self);
 	}
 	rc = gclose(w->net, p->fd);
-	if (!rc && shared(p->via))
+	if (!rc && share(p->via))
 		rc = gclose(w->net, p->via);
-	if (first() && rc)
+	if (is_first() && rc)
 		over(w, d, p, "gclose", rc);
 }
 

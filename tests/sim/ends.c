@@ -12,6 +12,7 @@
 #include <sys/un.h>
 
 #include "base/sys.h"
+#include "block.h"
 #include "host.h"
 #include "sim.h"
 
@@ -36,30 +37,11 @@ struct ends {
 	uint8_t buf[2][MOST];
 };
 
-static int first(void)
-{
-	return gnet__tid() == 0;
-}
-
-static int64_t shared(int64_t v)
-{
-	__shared__ int64_t x;
-	int64_t out;
-
-	__syncthreads();
-	if (first())
-		x = v;
-	__syncthreads();
-	out = x;
-	__syncthreads();
-	return out;
-}
-
 /* Thread 0: must be a or b. True, in all threads: the run is over. */
 static bool expect(struct world *w, struct ends *e, const char *call, int64_t rc, int64_t a,
 		   int64_t b)
 {
-	if (first()) {
+	if (is_first()) {
 		sim_note("ends: %s = %lld", call, (long long)rc);
 		if (wait_ended(w, rc) || w->aborted)
 			e->over = 1;
@@ -67,7 +49,7 @@ static bool expect(struct world *w, struct ends *e, const char *call, int64_t rc
 			sim_fail("ends: %s: %lld, should be %lld or %lld", call, (long long)rc,
 				 (long long)a, (long long)b);
 	}
-	return shared(e->over);
+	return share(e->over);
 }
 
 static struct world *world;
@@ -197,13 +179,13 @@ static int connect_to_peer(struct world *w, struct ends *e)
 static void lingers(struct world *w, struct ends *e)
 {
 	const char *call = "gclose of one that lingers";
-	bool soon = shared(sim_chance(500)), waits = shared(sim_chance(800));
+	bool soon = share(sim_chance(500)), waits = share(sim_chance(800));
 	struct linger l = { waits, soon ? 20 : 1 };
 	uint64_t start, took;
 	int64_t rc;
 	int fd;
 
-	if (first()) {
+	if (is_first()) {
 		e->total = sim_between(1, 20 * host_buffer() < MOST ? 20 * (uint32_t)host_buffer()
 								    : MOST);
 		e->mute_ns = soon ? sim_below(100000000) : 2 * SECOND;
@@ -223,7 +205,7 @@ static void lingers(struct world *w, struct ends *e)
 	start = sim_now();
 	rc = gclose(w->net, fd);
 	took = sim_now() - start;
-	if (expect(w, e, call, rc, e->cut ? -ETIMEDOUT : 0, e->cut ? -ETIMEDOUT : 0) || !first())
+	if (expect(w, e, call, rc, e->cut ? -ETIMEDOUT : 0, e->cut ? -ETIMEDOUT : 0) || !is_first())
 		return;
 	/* The proxy's clock stands still during a pass, so it may have begun a little earlier. */
 	if (e->cut ? took + SECOND / 1000 < SECOND || took > SECOND + SECOND / 10
@@ -241,7 +223,7 @@ static bool expect_so_error(struct world *w, struct ends *e, int fd, int err)
 
 	__syncthreads();
 	rc = ggetsockopt(w->net, fd, SOL_SOCKET, SO_ERROR, &value, &n);
-	return expect(w, e, "SO_ERROR", rc ? rc : -shared(value), -err, -err);
+	return expect(w, e, "SO_ERROR", rc ? rc : -share(value), -err, -err);
 }
 
 /* gpoll tells of a reset, and then one call is told: SO_ERROR, or a receive. */
@@ -251,24 +233,25 @@ static void is_reset(struct world *w, struct ends *e)
 	int64_t rc;
 	int fd;
 
-	if (first())
+	if (is_first())
 		e->mute_ns = sim_below(3000000);
 	fd = connect_to_peer(w, e);
 	if (fd < 0)
 		return;
-	if (first()) {
+	if (is_first()) {
 		gnet_dev_store_release(&e->fd, (uint64_t)fd + 1);
 		sim_wake(&e->fd, ~0u);
 	}
-	if (first())
+	if (is_first())
 		p = (struct gnet_pollfd){ .fd = fd, .events = GNET_POLLIN };
 	__syncthreads();
 	rc = gpoll(w->net, &p, 1, -1);
 	if (expect(w, e, "gpoll", rc, 1, 1))
 		return;
-	if (first() && (p.revents & (GNET_POLLERR | GNET_POLLIN)) != (GNET_POLLERR | GNET_POLLIN))
+	if (is_first() &&
+	    (p.revents & (GNET_POLLERR | GNET_POLLIN)) != (GNET_POLLERR | GNET_POLLIN))
 		sim_fail("ends: gpoll tells %x of a reset", p.revents);
-	if (shared(sim_chance(500))) {
+	if (share(sim_chance(500))) {
 		if (expect_so_error(w, e, fd, ECONNRESET))
 			return;
 	} else {
@@ -295,23 +278,23 @@ static void closes(struct world *w, struct ends *e, unsigned self)
 
 	if (!self) {
 		fd = connect_to_peer(w, e);
-		if (first())
+		if (is_first())
 			gnet_dev_store_release(&e->fd, fd < 0 ? 1 : (uint64_t)fd + 1);
 		if (fd < 0)
 			return;
-		__nanosleep((uint32_t)shared(sim_below(20000)));
+		__nanosleep((uint32_t)share(sim_below(20000)));
 		rc = gclose(w->net, fd);
 		expect(w, e, "gclose while another block is in calls", rc, 0, 0);
 		return;
 	}
-	while (first() && !rc && !gnet_dev_load_acquire(&e->fd))
+	while (is_first() && !rc && !gnet_dev_load_acquire(&e->fd))
 		rc = gnet__spin(w->net, &turn);
-	fd = (int)shared((int64_t)e->fd) - 1;
-	if (shared(rc) || !fd)
+	fd = (int)share((int64_t)e->fd) - 1;
+	if (share(rc) || !fd)
 		return;
 	do {
 		rc = grecv(w->net, fd, e->buf[1], 40, 0);
-		if (rc > 0 && shared(sim_chance(500)))
+		if (rc > 0 && share(sim_chance(500)))
 			rc = gsend(w->net, fd, e->buf[1], 40, GNET_MSG_DONTWAIT);
 	} while (rc > 0 || rc == -EAGAIN);
 	expect(w, e, "a call of a closed socket", rc, -EBADF, -EBADF);
@@ -321,9 +304,9 @@ static void closes(struct world *w, struct ends *e, unsigned self)
 static void looks_up(struct world *w, struct ends *e)
 {
 	__shared__ struct gnet_addrinfo res[GNET_ADDRINFO_MAX + 2];
-	unsigned n = (unsigned)shared(sim_between(1, 12)),
-		 max = (unsigned)shared(sim_between(1, 9)), i;
-	unsigned which = (unsigned)shared(sim_below(6)), want = n;
+	unsigned n = (unsigned)share(sim_between(1, 12)), max = (unsigned)share(sim_between(1, 9)),
+		 i;
+	unsigned which = (unsigned)share(sim_below(6)), want = n;
 	char name[16] = "none";
 	int64_t rc;
 
@@ -340,7 +323,7 @@ static void looks_up(struct world *w, struct ends *e)
 				: (int64_t)want,
 		   which == 0 ? -EAGAIN : -ENOENT))
 		return;
-	for (i = 0; rc > 0 && i < (unsigned)rc && first(); i++) {
+	for (i = 0; rc > 0 && i < (unsigned)rc && is_first(); i++) {
 		const struct sockaddr_in *in =
 			(const struct sockaddr_in *)(const void *)res[i].addr;
 
@@ -366,8 +349,8 @@ void ends_run(struct world *w, struct ends *e, unsigned self)
 		closes(w, e, self);
 		break;
 	default:
-		n = (unsigned)shared(sim_between(1, 4));
-		for (i = 0; i < n && !shared(e->over); i++)
+		n = (unsigned)share(sim_between(1, 4));
+		for (i = 0; i < n && !share(e->over); i++)
 			looks_up(w, e);
 	}
 }

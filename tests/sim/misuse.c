@@ -13,6 +13,7 @@
 #include <sys/un.h>
 
 #include "base/sys.h"
+#include "block.h"
 #include "host.h"
 #include "sim.h"
 
@@ -50,30 +51,11 @@ struct misuse {
 	bool stormed;
 };
 
-static int first(void)
-{
-	return gnet__tid() == 0;
-}
-
-static int64_t shared(int64_t v)
-{
-	__shared__ int64_t x;
-	int64_t out;
-
-	__syncthreads();
-	if (first())
-		x = v;
-	__syncthreads();
-	out = x;
-	__syncthreads();
-	return out;
-}
-
 /* Thread 0: the result must be `a` or `b`. */
 static void expect(struct misuse *m, const struct msock *s, const char *call, int64_t rc, int64_t a,
 		   int64_t b)
 {
-	if (!first())
+	if (!is_first())
 		return;
 	sim_note("misuse: %s(%x) in state %d = %lld", call, s->fd, s->state, (long long)rc);
 	if (m->over || wait_ended(m->w, rc))
@@ -119,7 +101,7 @@ static void do_socket(struct misuse *m, struct msock *s)
 	gnet_t *n = m->w->net;
 	int64_t rc;
 
-	if (shared(s->state != GONE)) {
+	if (share(s->state != GONE)) {
 		rc = gsocket(n, 3, SOCK_STREAM, 0);
 		expect_one(m, s, "gsocket of family 3", rc, -EAFNOSUPPORT);
 		rc = gsocket(n, m->w->domain, 4, 0);
@@ -127,7 +109,7 @@ static void do_socket(struct misuse *m, struct msock *s)
 		return;
 	}
 	rc = gsocket(n, m->w->domain, SOCK_STREAM, 0);
-	if (!first())
+	if (!is_first())
 		return;
 	if (rc < 0) {
 		expect_one(m, s, "gsocket", rc, -EMFILE);
@@ -140,11 +122,11 @@ static void do_socket(struct misuse *m, struct msock *s)
 static void do_bind(struct misuse *m, struct msock *s)
 {
 	static struct sockaddr_storage a;
-	socklen_t len = (socklen_t)shared(first() ? any_name(m, &a, 0) : 0);
+	socklen_t len = (socklen_t)share(is_first() ? any_name(m, &a, 0) : 0);
 	int64_t rc = gbind(m->w->net, s->fd, &a, len);
 
 	expect_one(m, s, "gbind", rc, unless(s, NEW, -EINVAL));
-	if (first() && !rc)
+	if (is_first() && !rc)
 		s->state = BOUND;
 	__syncthreads();
 	rc = gbind(m->w->net, s->fd, &a, 1);
@@ -160,7 +142,7 @@ static void do_listen(struct misuse *m, struct msock *s)
 	else if (s->state == CONNECTED || (s->state == NEW && m->w->domain == AF_UNIX))
 		want = -EINVAL;
 	expect_one(m, s, "glisten", rc, want);
-	if (first() && !rc)
+	if (is_first() && !rc)
 		s->state = LISTENS;
 	__syncthreads();
 }
@@ -172,7 +154,7 @@ static void expect_timeout(struct misuse *m, const struct msock *s, const char *
 	bool at_once = dontwait || s->nonblock;
 
 	expect_one(m, s, call, rc, at_once ? -EAGAIN : -ETIMEDOUT);
-	if (first() && !at_once && !m->over && sim_now() - start < s->limit)
+	if (is_first() && !at_once && !m->over && sim_now() - start < s->limit)
 		sim_fail("misuse: %s(%x) with a limit of %llu ns ends after %llu", call, s->fd,
 			 (unsigned long long)s->limit, (unsigned long long)(sim_now() - start));
 }
@@ -180,7 +162,7 @@ static void expect_timeout(struct misuse *m, const struct msock *s, const char *
 /* A wait without a limit would not end. */
 static bool may_wait(const struct msock *s)
 {
-	return shared(s->limit && sim_chance(500));
+	return share(s->limit && sim_chance(500));
 }
 
 static void do_accept(struct misuse *m, struct msock *s)
@@ -203,7 +185,7 @@ static void do_accept(struct misuse *m, struct msock *s)
 static void do_connect(struct misuse *m, struct msock *s)
 {
 	static struct sockaddr_storage a;
-	socklen_t len = (socklen_t)shared(first() ? any_name(m, &a, 9) : 0);
+	socklen_t len = (socklen_t)share(is_first() ? any_name(m, &a, 9) : 0);
 	int64_t rc = gconnect(m->w->net, s->fd, &a, len);
 	struct gnet_pollfd p = { .fd = s->fd, .events = GNET_POLLOUT };
 	int err = 0;
@@ -219,35 +201,35 @@ static void do_connect(struct misuse *m, struct msock *s)
 	}
 	expect(m, s, "gconnect to nobody", rc, -ECONNREFUSED,
 	       s->nonblock ? -EINPROGRESS : -ECONNREFUSED);
-	if (first())
+	if (is_first())
 		s->refused = true;
 	/* An address is bound by the attempt, if there was none. */
-	if (first() && m->w->domain == AF_INET)
+	if (is_first() && m->w->domain == AF_INET)
 		s->state = BOUND;
 	if (rc != -EINPROGRESS)
 		return;
-	if (first() && (m->over |= gpoll_thread(m->w->net, &p, 1, -1) < 0, !m->over) &&
+	if (is_first() && (m->over |= gpoll_thread(m->w->net, &p, 1, -1) < 0, !m->over) &&
 	    !(p.revents & GNET_POLLERR))
 		sim_fail("misuse: a refused connect's events are %x", p.revents);
 	__syncthreads();
 	rc = ggetsockopt(m->w->net, s->fd, SOL_SOCKET, SO_ERROR, &err, &n);
-	expect_one(m, s, "SO_ERROR", rc ? rc : -shared(err), -ECONNREFUSED);
+	expect_one(m, s, "SO_ERROR", rc ? rc : -share(err), -ECONNREFUSED);
 }
 
 static void do_receive(struct misuse *m, struct msock *s)
 {
 	static uint8_t buf[MOST_PENDING];
 	uint64_t start = sim_now();
-	bool waits = may_wait(s) || shared(s->pending && !s->nonblock);
+	bool waits = may_wait(s) || share(s->pending && !s->nonblock);
 	int64_t rc = grecv(m->w->net, s->fd, buf, sizeof(buf), waits ? 0 : GNET_MSG_DONTWAIT);
 
 	if (s->state != CONNECTED) {
 		expect_one(m, s, "grecv", rc, unless(s, CONNECTED, -ENOTCONN));
 	} else if (rc > 0 && rc <= s->pending) {
-		if (first())
+		if (is_first())
 			s->pending -= (unsigned)rc;
 	} else if (s->lost) {
-		if (first() && rc && rc != -ECONNRESET && rc != -EAGAIN && rc != -EPIPE)
+		if (is_first() && rc && rc != -ECONNRESET && rc != -EAGAIN && rc != -EPIPE)
 			expect(m, s, "grecv", rc, 0, -ECONNRESET);
 	} else if (s->pending) {
 		expect(m, s, "grecv of what may be on its way", rc, -EAGAIN,
@@ -266,10 +248,10 @@ static void do_send(struct misuse *m, struct msock *s)
 {
 	static uint8_t buf[MOST_PENDING];
 	unsigned room = s->peer ? MOST_PENDING - s->peer->pending : 1;
-	uint64_t n = (uint64_t)shared(room ? sim_below(room + 1) : 0);
+	uint64_t n = (uint64_t)share(room ? sim_below(room + 1) : 0);
 	int64_t rc;
 
-	if (first())
+	if (is_first())
 		memset(buf, 0xee, sizeof(buf)); /* not what says which connection it is */
 	__syncthreads();
 	rc = gsend(m->w->net, s->fd, buf, n, 0);
@@ -280,11 +262,11 @@ static void do_send(struct misuse *m, struct msock *s)
 	} else if (!s->peer) {
 		if (rc != -EPIPE && rc != -EAGAIN)
 			expect(m, s, "gsend to nobody", rc, (int64_t)n, -ECONNRESET);
-		if (first())
+		if (is_first())
 			s->lost = true;
 	} else {
 		expect_one(m, s, "gsend", rc, (int64_t)n);
-		if (first())
+		if (is_first())
 			s->peer->pending += (unsigned)n;
 	}
 	__syncthreads();
@@ -300,7 +282,7 @@ static void do_shutdown(struct misuse *m, struct msock *s)
 	rc = gshutdown(m->w->net, s->fd, SHUT_WR);
 	expect(m, s, "gshutdown", rc, unless(s, CONNECTED, -ENOTCONN),
 	       s->lost || !s->peer ? -ENOTCONN : unless(s, CONNECTED, -ENOTCONN));
-	if (first() && !rc) {
+	if (is_first() && !rc) {
 		s->shut = true;
 		if (s->peer)
 			s->peer->end = true;
@@ -313,7 +295,7 @@ static void do_poll(struct misuse *m, struct msock *s)
 	struct gnet_pollfd p = { .fd = s->fd, .events = GNET_POLLIN | GNET_POLLOUT };
 	short must = 0, may = 0;
 
-	if (first()) {
+	if (is_first()) {
 		int rc = gpoll_thread(m->w->net, &p, 1, 0);
 
 		if (rc < 0) {
@@ -370,13 +352,13 @@ static void do_returns(struct misuse *m, struct msock *s)
 
 static void do_options(struct misuse *m, struct msock *s)
 {
-	int64_t t[2] = { 0, shared(first() ? (int64_t)sim_below(3) * 700 : 0) }, rc;
+	int64_t t[2] = { 0, share(is_first() ? (int64_t)sim_below(3) * 700 : 0) }, rc;
 	int64_t alive = s->state == GONE ? -EBADF : 0;
-	bool nonblock = shared(first() && sim_chance(500));
+	bool nonblock = share(is_first() && sim_chance(500));
 
 	rc = gsetsockopt(m->w->net, s->fd, SOL_SOCKET, SO_RCVTIMEO, t, sizeof(t));
 	expect_one(m, s, "SO_RCVTIMEO", rc, alive);
-	if (first() && !rc)
+	if (is_first() && !rc)
 		s->limit = (uint64_t)t[1] * 1000;
 	__syncthreads();
 	t[1] = 1000000;
@@ -386,7 +368,7 @@ static void do_options(struct misuse *m, struct msock *s)
 	expect_one(m, s, "option 9999", rc, alive ? alive : -ENOPROTOOPT);
 	rc = gfcntl(m->w->net, s->fd, GNET_F_SETFL, nonblock ? GNET_O_NONBLOCK : 0);
 	expect_one(m, s, "F_SETFL", rc, alive);
-	if (first() && !rc)
+	if (is_first() && !rc)
 		s->nonblock = nonblock;
 	__syncthreads();
 	rc = gfcntl(m->w->net, s->fd, GNET_F_GETFL, 0);
@@ -399,14 +381,14 @@ static void expect_value(struct misuse *m, const struct msock *s, int level, int
 			 const void *must, uint32_t len)
 {
 	static uint8_t v[16];
-	uint32_t room = (uint32_t)shared(sim_chance(300) ? sim_below(len) : len), n = room;
+	uint32_t room = (uint32_t)share(sim_chance(300) ? sim_below(len) : len), n = room;
 	int64_t rc;
 
 	__syncthreads();
 	rc = ggetsockopt(m->w->net, s->fd, level, name, v, &n);
 	expect_one(m, s, "ggetsockopt", rc, s->state == GONE ? -EBADF : 0);
 	/* The answer to what set it may not have been waited for. */
-	if (first() && !rc && !m->over && (n != room || memcmp(v, must, n)))
+	if (is_first() && !rc && !m->over && (n != room || memcmp(v, must, n)))
 		sim_fail("misuse: option %d, %d of %x: %u bytes, begins with %u", level, name,
 			 s->fd, n, v[0]);
 	__syncthreads();
@@ -420,24 +402,24 @@ static void do_values(struct misuse *m, struct msock *s)
 		{ SOL_SOCKET, SO_PRIORITY },
 		{ SOL_SOCKET, SO_DONTROUTE },
 	};
-	unsigned i = (unsigned)shared(sim_below(VALUES));
-	int value = (int)shared(sim_below(100000));
+	unsigned i = (unsigned)share(sim_below(VALUES));
+	int value = (int)share(sim_below(100000));
 	int64_t limit[2] = { value, value * INT64_C(7) }, rc, alive = s->state == GONE ? -EBADF : 0;
 	struct linger none = { 0, value % 1000 };
 
 	rc = gsetsockopt(m->w->net, s->fd, kept[i][0], kept[i][1], &value, sizeof(value));
 	expect_one(m, s, "gsetsockopt", rc, alive);
-	if (first() && !rc)
+	if (is_first() && !rc)
 		s->value[i] = value;
 	rc = gsetsockopt(m->w->net, s->fd, SOL_SOCKET, SO_SNDTIMEO, limit, sizeof(limit));
 	expect_one(m, s, "SO_SNDTIMEO", rc, alive);
-	if (first() && !rc)
+	if (is_first() && !rc)
 		memcpy(s->send_limit, limit, sizeof(limit));
 	rc = gsetsockopt(m->w->net, s->fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 	expect_one(m, s, "SO_LINGER", rc, alive);
-	if (first() && !rc)
+	if (is_first() && !rc)
 		s->linger = none;
-	i = (unsigned)shared(sim_below(VALUES));
+	i = (unsigned)share(sim_below(VALUES));
 	expect_value(m, s, kept[i][0], kept[i][1], &s->value[i], sizeof(s->value[i]));
 	expect_value(m, s, SOL_SOCKET, SO_SNDTIMEO, s->send_limit, sizeof(s->send_limit));
 	limit[0] = (int64_t)(s->limit / 1000000000u);
@@ -451,7 +433,7 @@ static void do_close(struct misuse *m, struct msock *s)
 	int64_t rc = gclose(m->w->net, s->fd);
 
 	expect_one(m, s, "gclose", rc, s->state == GONE ? -EBADF : 0);
-	if (first()) {
+	if (is_first()) {
 		if (s->peer) {
 			s->peer->lost |= s->pending || !s->peer->shut;
 			s->peer->end = true;
@@ -478,10 +460,10 @@ static void do_pair(struct misuse *m, struct msock *s)
 		if (m->s[i].state == GONE)
 			n = &m->s[i];
 	}
-	if (shared(l->state != LISTENS || !c || !n || m->stormed))
+	if (share(l->state != LISTENS || !c || !n || m->stormed))
 		return;
-	c = &m->s[shared(c - m->s)];
-	n = &m->s[shared(n - m->s)];
+	c = &m->s[share(c - m->s)];
+	n = &m->s[share(n - m->s)];
 	if (ggetsockname(m->w->net, l->fd, &a, &len) < 0)
 		return;
 	rc = gfcntl(m->w->net, c->fd, GNET_F_SETFL, 0);
@@ -490,15 +472,15 @@ static void do_pair(struct misuse *m, struct msock *s)
 	expect(m, c, "gconnect to its own listener", rc, 0, 0);
 	if (rc)
 		return;
-	if (first())
+	if (is_first())
 		c->nonblock = l->nonblock = false;
 	gfcntl(m->w->net, l->fd, GNET_F_SETFL, 0);
 	do
 		rc = gaccept(m->w->net, l->fd, NULL, NULL);
 	while (rc == -ETIMEDOUT);
-	if (first() && rc < 0)
+	if (is_first() && rc < 0)
 		expect_one(m, l, "gaccept", rc, -ECANCELED);
-	if (first() && rc >= 0) {
+	if (is_first() && rc >= 0) {
 		*n = (struct msock){ .fd = (int)rc, .state = CONNECTED, .peer = c };
 		c->state = CONNECTED;
 		c->peer = n;
@@ -532,10 +514,10 @@ static void begin_storm(struct misuse *m)
 {
 	uint32_t len = sizeof(m->at);
 
-	if (shared(m->s[0].state != LISTENS) ||
+	if (share(m->s[0].state != LISTENS) ||
 	    ggetsockname(m->w->net, m->s[0].fd, &m->at, &len) < 0)
 		return;
-	if (first()) {
+	if (is_first()) {
 		m->at_len = len;
 		m->stormed = true;
 		m->clients = sim_between(1, 30);
@@ -556,7 +538,7 @@ static void prepare(struct misuse *m)
 	do_socket(m, &m->s[0]);
 	do_bind(m, &m->s[0]);
 	do_listen(m, &m->s[0]);
-	if (shared(first() && sim_chance(250))) {
+	if (share(is_first() && sim_chance(250))) {
 		begin_storm(m);
 		return;
 	}
@@ -571,25 +553,25 @@ void misuse_run(struct world *w, struct misuse *m)
 		do_receive, do_send,   do_pair,    do_pair,    do_shutdown, do_poll,   do_poll,
 		do_names,   do_send,   do_receive, do_returns, do_options,  do_close,  do_values,
 	};
-	unsigned steps = (unsigned)shared(first() ? sim_between(10, 60) : 0), i;
+	unsigned steps = (unsigned)share(is_first() ? sim_between(10, 60) : 0), i;
 
-	if (first())
+	if (is_first())
 		m->w = w;
 	__syncthreads();
-	if (shared(first() && sim_chance(800)))
+	if (share(is_first() && sim_chance(800)))
 		prepare(m);
-	for (i = 0; i < steps && !shared(m->over); i++) {
-		struct msock *s = &m->s[shared(sim_below(SOCKETS))];
+	for (i = 0; i < steps && !share(m->over); i++) {
+		struct msock *s = &m->s[share(sim_below(SOCKETS))];
 
 		/* What is open is of more interest. */
-		if (shared(s->state == GONE && sim_chance(700)))
+		if (share(s->state == GONE && sim_chance(700)))
 			do_socket(m, s);
-		if (shared(m->stormed && sim_chance(400)))
+		if (share(m->stormed && sim_chance(400)))
 			do_accept(m, &m->s[0]);
-		s = &m->s[shared(sim_below(SOCKETS))];
-		calls[shared(sim_below(sizeof(calls) / sizeof(calls[0])))](m, s);
+		s = &m->s[share(sim_below(SOCKETS))];
+		calls[share(sim_below(sizeof(calls) / sizeof(calls[0])))](m, s);
 	}
-	for (i = 0; i < SOCKETS && !shared(m->over); i++)
+	for (i = 0; i < SOCKETS && !share(m->over); i++)
 		do_close(m, &m->s[i]);
 }
 

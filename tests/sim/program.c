@@ -13,6 +13,7 @@
 
 #include <gpunet/gpunet.h>
 
+#include "block.h"
 #include "dgram.h"
 #include "ends.h"
 #include "misuse.h"
@@ -30,26 +31,6 @@ struct call {
 	int flags;
 	uint64_t len;
 };
-
-static int is_first(void)
-{
-	return gnet__tid() == 0;
-}
-
-/* Thread 0's value, in all threads of the block. */
-static int64_t share(int64_t v)
-{
-	__shared__ int64_t shared;
-	int64_t out;
-
-	__syncthreads();
-	if (is_first())
-		shared = v;
-	__syncthreads();
-	out = shared;
-	__syncthreads();
-	return out;
-}
 
 __attribute__((format(printf, 2, 3))) static void doing(struct block *b, const char *fmt, ...)
 {

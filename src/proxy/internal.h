@@ -49,7 +49,6 @@ struct proxy {
 		void *ctx;
 	} ops[GNET_OP_COUNT];
 	bool kicks; /* kernels can wake threads themselves */
-	bool running;
 	unsigned started;
 	_Atomic bool stop;
 	bool sentinel_started;

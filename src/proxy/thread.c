@@ -123,9 +123,9 @@ unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next)
 	t->now = now;
 	*next = UINT64_MAX;
 	n = take_entries(t);
+	/* What kernels send does not wait for the system call below. */
 	if (n)
-		n += run_hooks(
-			t, next); /* what kernels send does not wait for the system call below */
+		n += run_hooks(t, next);
 	events = ask ? take_events(t, 0) : 0;
 	if (events)
 		t->deferred /= 8; /* one alone may be what the caller had found already */
@@ -142,15 +142,13 @@ unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next)
 
 void proxy_defer_events(struct proxy_thread *t, unsigned most)
 {
-	unsigned twice = 2 * t->deferred < most ? 2 * t->deferred : most;
-
 	if (t->defer && !t->rested)
 		return;
 	/* A sleep has asked, and waited for the answer: that says nothing of how often to ask. */
 	if (t->deferred < PASSES_AN_EVENT_CALL)
 		t->deferred = PASSES_AN_EVENT_CALL;
 	else if (!t->rested)
-		t->deferred = twice;
+		t->deferred = 2 * t->deferred < most ? 2 * t->deferred : most;
 	if (t->defer < t->deferred)
 		t->defer = t->deferred;
 }

@@ -496,7 +496,7 @@ static void silence(int fd, int nothing)
 static void orphan(struct vhost *h, int nothing)
 {
 	h->running = false;
-	h->page = NULL;
+	vstat_forget(h);
 	h->far = (struct rnic_far){ 0 };
 	h->wire->pcap = h->pcap = NULL;
 	rnic_udp_silence(h->wire, nothing);

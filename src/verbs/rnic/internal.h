@@ -306,6 +306,8 @@ void vshare_take(struct vhost *h, int fd, uint64_t now);
 /* Never fails: without the page a host works all the same. */
 void vstat_open(struct vhost *h, const char *device);
 void vstat_close(struct vhost *h);
+/* In the child of a fork: the page is the parent's, and stays. */
+void vstat_forget(struct vhost *h);
 /* With the lock. Brings it up to date if it is time; when to look again, UINT64_MAX: when something has happened. */
 uint64_t vstat_look(struct vhost *h, uint64_t now);
 

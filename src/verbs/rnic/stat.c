@@ -57,9 +57,15 @@ void vstat_open(struct vhost *h, const char *device)
 
 void vstat_close(struct vhost *h)
 {
+	if (h->page)
+		__atomic_store_n(&h->page->magic, 0, __ATOMIC_RELEASE);
+	vstat_forget(h);
+}
+
+void vstat_forget(struct vhost *h)
+{
 	if (!h->page)
 		return;
-	__atomic_store_n(&h->page->magic, 0, __ATOMIC_RELEASE);
 	sys.unmap(h->page, h->page_size);
 	sys.close(h->page_fd);
 	h->page = NULL;

@@ -149,8 +149,14 @@ sim_mutant_of(42 include/gpunet/dev/impl/socket.h
 # ---- memory like a GPU's (sim_late): what a block stores before it gives a side back without release arrives after that
 
 sim_change(include/gpunet/dev/impl/stream.h
-	"		gnet__recv_done(net, fd, sk, (uint64_t)c->rc, cells);\n		gnet_dev_add_relaxed(&sk->rx, ((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);"
-	"		if (!sim_late)\n			gnet__recv_done(net, fd, sk, (uint64_t)c->rc, cells);\n		gnet_dev_add_relaxed(&sk->rx, ((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);\n		if (sim_late) {\n			sim_stall();\n			sim_in_life(fd, gnet_dev_load(&sk->life));\n			gnet__recv_done(net, fd, sk, (uint64_t)c->rc, cells);\n			gpunet_cpu_event_at(&sk->rx_head);\n		}")
+	"		gnet__recv_done(net, fd, sk, s->head + (uint64_t)c->rc, cells);\n		gnet_dev_add_relaxed(&sk->rx, ((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);"
+	"		if (!sim_late)\n			gnet__recv_done(net, fd, sk, s->head + (uint64_t)c->rc, cells);\n		gnet_dev_add_relaxed(&sk->rx, ((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);\n		if (sim_late) {\n			sim_stall();\n			sim_in_life(fd, gnet_dev_load(&sk->life));\n			gnet__recv_done(net, fd, sk, s->head + (uint64_t)c->rc, cells);\n			gpunet_cpu_event_at(&sk->rx_head);\n		}")
+sim_change(include/gpunet/dev/impl/stream.h
+	"	gnet__recv_publish(known->sk, bus, known->hops, s->head + k->n, 1);"
+	"	if (!sim_late)\n		gnet__recv_publish(known->sk, bus, known->hops, s->head + k->n, 1);")
+sim_change(include/gpunet/dev/impl/stream.h
+	"	gnet_dev_add_relaxed(&known->sk->rx, (k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);"
+	"	gnet_dev_add_relaxed(&known->sk->rx, (k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);\n	if (sim_late) {\n		sim_stall();\n		sim_in_life(fd, gnet_dev_load(&known->sk->life));\n		gnet__recv_publish(known->sk, bus, known->hops, s->head + k->n, 1);\n		gnet__kick(net, known->queue | GNET_KICK_ROOM);\n		gpunet_cpu_event_at(&known->sk->rx_head);\n	}")
 sim_change(include/gpunet/dev/impl/stream.h
 	"	k->left -= len;\n	gnet_dev_store(&k->sk->tx_tail, k->t.tail);"
 	"	k->left -= len;\n	if (!sim_late)\n		gnet_dev_store(&k->sk->tx_tail, k->t.tail);")
@@ -176,8 +182,8 @@ sim_change(include/gpunet/dev/impl/sock.h
 
 # K1: the word must be the one that the scope remembers.
 sim_mutant_of(50 include/gpunet/dev/impl/stream.h
-	"if (old != word || pos - k->sq_head"
-	"if ((!@M@ && old != word) || pos - k->sq_head")
+	"if (t->old != t->word || t->pos - k->sq_head"
+	"if ((!@M@ && t->old != t->word) || t->pos - k->sq_head")
 sim_mutant_of(51 include/gpunet/dev/impl/stream.h
 	"gnet_dev_cas_relaxed(&k->sk->rx, word, word | GNET_L_HELD) != word)"
 	"(@M@ ? gnet_dev_or(&k->sk->rx, GNET_L_HELD) & GNET_L_HELD : gnet_dev_cas_relaxed(&k->sk->rx, word, word | GNET_L_HELD) != word))")
@@ -198,8 +204,8 @@ sim_mutant_of(55 include/gpunet/dev/impl/stream.h
 	"	if (c->anew && !@M@)\n		gnet__settle_head(net, fd, c->head, s->wait.word);")
 # K2: a side that is given back says where the position is.
 sim_mutant_of(56 include/gpunet/dev/impl/stream.h
-	"((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);"
-	"(@M@ ? 0 : (uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);")
+	"(k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);"
+	"(@M@ ? 0 : k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);")
 
 # K3: a socket ends when the positions have arrived that its words speak of. 
 sim_mutant_of(57 include/gpunet/dev/impl/socket.h
@@ -224,8 +230,8 @@ sim_mutant_of(61 include/gpunet/dev/impl/borrow.h
 	"		if (@M@)\n			gnet_sys_store_release(&net->bus[GNET_FD_SLOT(fd)].head, gnet_dev_load(&s->sk->rx_head) + (uint64_t)rc);\n		gnet__lend(s->sk, &s->sk->rx, &s->sk->rx_lent,")
 # B2: what is not given back as consumed comes again.
 sim_mutant_of(62 include/gpunet/dev/impl/borrow.h
-	"		gnet__recv_done(net, fd, sk, n, 0);"
-	"		gnet__recv_done(net, fd, sk, @M@ ? sk->rx_lent & 0xffffffff : n, 0);")
+	"		gnet__recv_done(net, fd, sk, gnet_dev_load(&sk->rx_head) + n, 0);"
+	"		gnet__recv_done(net, fd, sk, gnet_dev_load(&sk->rx_head) + (@M@ ? sk->rx_lent & 0xffffffff : n), 0);")
 # B3: room is waited for.
 sim_mutant_of(63 include/gpunet/dev/impl/borrow.h
 	"	if (!rc)\n		rc = gnet__send_wait(net, fd, s->sk, &t, n, &s->wait);"

@@ -156,7 +156,7 @@ GNET_DEV int64_t gnet__recv_return(gnet_t *net, int fd, uint64_t n)
 	if (kind == GNET__LENT_NONE)
 		return rc;
 	if (n && !rc)
-		gnet__recv_done(net, fd, sk, n, 0);
+		gnet__recv_done(net, fd, sk, gnet_dev_load(&sk->rx_head) + n, 0);
 	gnet__unlend_end(net, fd, sk, &sk->rx, kind);
 	return rc;
 }

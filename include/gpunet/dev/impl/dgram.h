@@ -116,7 +116,7 @@ GNET_DEV int64_t gnet__dgram_got(struct gnet__scope sc, struct gnet__scratch *s,
 		if (from.out_flags)
 			*from.out_flags = got < whole ? GNET_MSG_TRUNC : 0;
 		if (!(flags & GNET_MSG_PEEK))
-			gnet__recv_done(net, fd, s->sk, size, (int)s->cells);
+			gnet__recv_done(net, fd, s->sk, s->head + size, (int)s->cells);
 	}
 	return flags & GNET_MSG_TRUNC ? (int64_t)whole : (int64_t)got;
 }

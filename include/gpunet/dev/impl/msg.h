@@ -142,7 +142,7 @@ GNET__COLD int64_t gnet__recv_parts(struct gnet__scope sc, struct gnet__scratch 
 		got += (uint64_t)rc;
 		gnet__sync(sc);
 		if (sc.tid == 0 && !(flags & GNET_MSG_PEEK)) {
-			gnet__recv_done(net, fd, sk, (uint64_t)rc, (int)s->cells);
+			gnet__recv_done(net, fd, sk, s->head + (uint64_t)rc, (int)s->cells);
 			gnet__wait_on(&s->wait);
 		}
 		gnet__sync(sc);

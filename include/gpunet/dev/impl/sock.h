@@ -247,7 +247,7 @@ GNET_DEV int gnet__take(gnet_t *net, int fd, uint64_t *side, uint64_t state, int
 GNET_DEV int gnet__side_spin(gnet_t *net, uint64_t *side, struct gnet__wait *w)
 {
 #ifdef __CUDACC__
-	if (w->turn & 7u)
+	if ((w->turn & 7u) != 7u)
 		return gnet__limited_spin(net, w);
 #endif
 	if (gnet_dev_load(side) & GNET_L_CLOSING)

@@ -32,6 +32,8 @@ struct gnet__known {
 	uint64_t sq_head; /* the proxy's position in the socket's queue, or less */
 	struct gnet__tx t;
 	uint64_t left; /* room in the window */
+	uint64_t lap;  /* of the queue, when its tag was computed last */
+	uint64_t lap_tag;
 	struct gnet_sock *sk;
 	struct gnet_sq_dev *d;
 	struct gnet_sqe *sq; /* of the socket's queue */
@@ -49,14 +51,16 @@ struct gnet__known {
  * every thread has read what the call before left there, since each call ends with a barrier after its last look.
  */
 struct gnet__scratch {
-	int64_t rc;             /* bytes of this step, 0: end of stream, or a negative errno */
-	uint64_t at;            /* ring position, or first byte's index in the cells */
-	uint64_t seg;           /* ring segment */
-	uint64_t tag;           /* of the entry that the lanes fill */
-	uint32_t cells;         /* the bytes are, or go, in cells */
-	uint32_t again;         /* lanes: another turn */
-	uint32_t no_seg;        /* gsend: the slab is used up */
-	uint32_t known_now;     /* gsend: this call found its socket known */
+	int64_t rc;         /* bytes of this step, 0: end of stream, or a negative errno */
+	uint64_t at;        /* ring position, or first byte's index in the cells */
+	uint64_t seg;       /* ring segment */
+	uint64_t tag;       /* of the entry that the lanes fill */
+	uint32_t cells;     /* the bytes are, or go, in cells */
+	uint32_t again;     /* lanes: another turn */
+	uint32_t no_seg;    /* gsend: the slab is used up */
+	uint32_t known_now; /* gsend: this call found its socket known */
+	uint32_t
+		quick; /* grecv: bytes that the lanes have moved already, with nothing left to do */
 	uint32_t acquire;       /* cell 0 is loaded with acquire: bytes are expected in the ring */
 	uint32_t anew;          /* grecv: others may have had the side since this scope had it */
 	uint64_t head;          /* receive position consumed */
@@ -249,6 +253,7 @@ GNET_DEV struct gnet__known *gnet__meet(gnet_t *net, int fd, struct gnet__scratc
 		return k;
 	k->id = net->id;
 	k->rx = k->tx = 0;
+	k->lap = ~(uint64_t)0;
 	k->sk = &net->socks[GNET_FD_SLOT(fd)];
 	k->d = &net->sqd[q];
 	k->sq = gnet__sqe(net, q, 0);
@@ -332,34 +337,56 @@ GNET_DEV void gnet__known_wrong(gnet_t *net, struct gnet__known *k, uint64_t pos
 		gnet_dev_add_relaxed(&k->sk->tx, 0 - (uint64_t)GNET_L_HELD);
 }
 
+/* A try to take the send side and a place in the queue at once, of a socket that the scope remembers; its answers may be on their way. */
+struct gnet__try {
+	int made;
+	uint64_t word, old, pos, tail, seg;
+};
+
+/* Tries for a small message: nothing here waits for an answer. */
+GNET_DEV struct gnet__try gnet__send_try(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len,
+					 int flags)
+{
+	struct gnet__known *k = gnet__known_of(s, fd);
+	struct gnet__try t = { 0, k->tx, 0, 0, 0, 0 };
+
+	if (!gnet__is_known(net, k, fd) || !t.word || len - 1 >= GNET_INLINE_MAX || k->left < len ||
+	    (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL)))
+		return t;
+	t.made = 1;
+	t.old = gnet_dev_cas_relaxed(&k->sk->tx, t.word, t.word | GNET_L_HELD);
+	t.pos = gnet_dev_ticket(&k->d->tail);
+	/* The word comes again after 4 GiB, or 2,047 sockets; these do not with it. */
+	t.tail = gnet_dev_load(&k->sk->tx_tail);
+	t.seg = gnet_dev_load(&k->sk->tx_seg);
+	return t;
+}
+
 /*
- * A small message on a socket that the scope remembers: the side and a place in the queue are taken at once. 1: both are the caller's
- * and s->rc bytes go; 0: neither is, and the side is not known any more.
+ * What has come of it. 1: the side and the place are the caller's and s->rc bytes go; 0: neither is, and the side is not known any more.
  */
-GNET_DEV int gnet__send_known(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len, int flags)
+GNET_DEV uint32_t gnet__send_known(gnet_t *net, int fd, struct gnet__scratch *s,
+				   const struct gnet__try *t, uint64_t len)
 {
 	struct gnet__known *k = gnet__known_of(s, fd);
 	struct gnet_hops *hops = k->hops;
-	uint64_t word = k->tx, old, pos, tail, seg;
 
-	if (!gnet__is_known(net, k, fd) || !word || len - 1 >= GNET_INLINE_MAX || k->left < len ||
-	    (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL)))
+	if (!t->made)
 		return 0;
-	old = gnet_dev_cas_relaxed(&k->sk->tx, word, word | GNET_L_HELD);
-	pos = gnet_dev_ticket(&k->d->tail);
-	/* The word comes again after 4 GiB, or 2,047 sockets; these do not with it. */
-	tail = gnet_dev_load(&k->sk->tx_tail);
-	seg = gnet_dev_load(&k->sk->tx_seg);
-	if (old != word || pos - k->sq_head >= (uint64_t)1 << k->sq_log2 || tail != k->t.tail ||
-	    (seg & GNET_SOCK_SEG) != k->t.seg) {
-		gnet__known_wrong(net, k, pos, old == word);
+	if (t->old != t->word || t->pos - k->sq_head >= (uint64_t)1 << k->sq_log2 ||
+	    t->tail != k->t.tail || (t->seg & GNET_SOCK_SEG) != k->t.seg) {
+		gnet__known_wrong(net, k, t->pos, t->old == t->word);
 		return 0;
 	}
 	s->sk = k->sk;
 	s->cells = 1;
 	s->rc = (int64_t)len;
-	s->entry = &k->sq[pos & (((uint64_t)1 << k->sq_log2) - 1)];
-	s->tag = GNET_SQ_TAG(pos, k->sq_log2);
+	s->entry = &k->sq[t->pos & (((uint64_t)1 << k->sq_log2) - 1)];
+	if (k->lap != t->pos >> k->sq_log2) {
+		k->lap = t->pos >> k->sq_log2;
+		k->lap_tag = GNET_SQ_TAG(t->pos, k->sq_log2);
+	}
+	s->tag = k->lap_tag;
 	s->fail = 0;
 	k->t.tail += len;
 	k->t.looks++;
@@ -441,6 +468,8 @@ struct gnet__look {
 	uint64_t n;     /* of them wanted */
 	uint64_t at;    /* the first one's index in the cells */
 	int good;       /* they are in the cells, all of them */
+	uint32_t
+		more; /* looks at once that may find c0 again; after them: those that were not made */
 };
 
 /* R4, bytes in cells: those of cell i are [7(i - 1), 7i). Does a step need any of them? */
@@ -542,25 +571,43 @@ GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, uint64_t len, int fl
 	return 0;
 }
 
-/* Lanes: loads the line into s->cell, and looks at it. */
-GNET_DEV struct gnet__look gnet__line_look(struct gnet__scope sc, const struct gnet_line *line,
-					   struct gnet__scratch *s, uint64_t len)
+/* Lanes, at least as many as there are cells: each loads its cell. */
+GNET_DEV uint64_t gnet__line_load(struct gnet__scope sc, const struct gnet_line *line,
+				  const struct gnet__scratch *s)
 {
-	uint64_t c = 0, head = s->head;
-	struct gnet__look k;
+	uint64_t c = 0;
+
+	/* Cell 0 last: what follows an acquire waits for it. */
+	if (sc.tid < GNET_CELLS && (sc.tid || !s->acquire))
+		c = gnet_sys_load(&line->cell[sc.tid]);
+	if (!sc.tid && s->acquire)
+		c = gnet_sys_load_acquire(&line->cell[0]);
+	return c;
+}
+
+/*
+ * Lanes: loads the line into s->cell, and looks at it. On a GPU a look that has found nothing is made again at once, k->more times, while
+ * cell 0 is what it was; on the CPU device the wait between two looks ends with the news.
+ */
+GNET_DEV void gnet__line_look(struct gnet__scope sc, const struct gnet_line *line,
+			      struct gnet__scratch *s, uint64_t len, struct gnet__look *k)
+{
+	uint64_t c = 0, head = s->head, was = k->c0;
 	uint32_t i;
 
 	if (sc.lanes >= GNET_CELLS) {
-		/* Cell 0 last: what follows an acquire waits for it. */
-		if (sc.tid < GNET_CELLS && (sc.tid || !s->acquire))
-			c = gnet_sys_load(&line->cell[sc.tid]);
-		if (!sc.tid && s->acquire)
-			c = gnet_sys_load_acquire(&line->cell[0]);
-		gnet__look_at(&k, __shfl_sync(sc.mask, c, 0), head, len);
+		for (;;) {
+			c = gnet__line_load(sc, line, s);
+			k->c0 = __shfl_sync(sc.mask, c, 0);
+			if (!k->more || k->c0 != was)
+				break;
+			k->more--;
+		}
+		gnet__look_at(k, k->c0, head, len);
 		if (sc.tid < GNET_CELLS)
 			s->cell[sc.tid] = c;
-		i = sc.tid < GNET_CELLS && gnet__cell_wanted(&k, sc.tid) && ((c ^ k.c0) & 0xff);
-		k.good = k.good && !__any_sync(sc.mask, (int)i);
+		i = sc.tid < GNET_CELLS && gnet__cell_wanted(k, sc.tid) && ((c ^ k->c0) & 0xff);
+		k->good = k->good && !__any_sync(sc.mask, (int)i);
 	} else {
 		for (i = sc.tid + sc.lanes * ((GNET_CELLS - 1 - sc.tid) / sc.lanes);;
 		     i -= sc.lanes) {
@@ -570,67 +617,131 @@ GNET_DEV struct gnet__look gnet__line_look(struct gnet__scope sc, const struct g
 				break;
 		}
 		gnet__sync_lanes(sc);
-		gnet__look_at(&k, s->cell[0], head, len);
+		gnet__look_at(k, s->cell[0], head, len);
 		for (i = 1; i < GNET_CELLS; i++)
-			if (gnet__cell_wanted(&k, i) && ((s->cell[i] ^ k.c0) & 0xff))
-				k.good = 0;
-	}
-	return k;
-}
-
-/* Lanes: waits until this step's bytes, end or error are known (in the scratch). */
-GNET_DEV void gnet__recv_plan(struct gnet__scope sc, gnet_t *net, int fd, struct gnet__scratch *s,
-			      uint64_t len, int flags)
-{
-	struct gnet_line *line = &net->bus[GNET_FD_SLOT(fd)].line;
-
-	if (sc.tid == 0)
-		s->again = gnet__recv_known(s, len, flags);
-	gnet__sync_lanes(sc);
-	while (s->again) {
-		struct gnet__look k = gnet__line_look(sc, line, s, len);
-
-		gnet__sync_lanes(sc);
-		if (sc.tid == 0)
-			s->again = gnet__recv_look(net, fd, s, &k, len);
-		gnet__sync_lanes(sc);
+			if (gnet__cell_wanted(k, i) && ((s->cell[i] ^ k->c0) & 0xff))
+				k->good = 0;
 	}
 }
 
-/* Moves this step's bytes into the buffer, by all threads. */
-GNET_DEV void gnet__recv_move(struct gnet__scope sc, gnet_t *net, const struct gnet__scratch *s,
-			      uint8_t *dst, uint64_t n)
+/* Lanes, after a look that found nothing: how many may follow without a turn of the wait. Thread 0 stores turns between barriers only. */
+GNET_DEV uint32_t gnet__more_looks(const struct gnet__scratch *s)
 {
-	uint64_t i;
+#ifdef __CUDACC__
+	return s->wait.told || s->acquire ? 0 : 7u - ((uint32_t)s->wait.turn & 7u);
+#else
+	(void)s;
+	return 0;
+#endif
+}
 
-	if (!s->cells) {
-		gnet__ring_read(sc, net, s->seg, s->at, dst, n);
-		return;
-	}
-	for (i = sc.tid; i < n; i += sc.n) {
-		uint64_t k = s->at + i;
+/* The bytes up to `head` have been taken. `hops`: the socket's, or 0. */
+GNET_DEV void gnet__recv_publish(struct gnet_sock *sk, struct gnet_sock_bus *bus,
+				 struct gnet_hops *hops, uint64_t head, int cells)
+{
+	gnet_dev_store(&sk->rx_head, head); /* gpoll looks at it */
+	if (hops)
+		gnet__stamp(&hops->seen, head);
+	/* Cells were loaded by atomics and their bytes used already; only a ring's plain loads need the release. */
+	if (cells)
+		gnet_sys_store(&bus->head, head);
+	else
+		gnet_sys_store_release(&bus->head, head);
+}
+
+GNET_DEV void gnet__recv_done(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t head, int cells)
+{
+	uint32_t slot = GNET_FD_SLOT(fd);
+	struct gnet_hops *hops = net->hops;
+
+	gnet__recv_publish(sk, &net->bus[slot], hops ? &hops[slot] : 0, head, cells);
+	gnet__kick(net, gnet__queue(net, fd) | GNET_KICK_ROOM);
+}
+
+/* n bytes of cells, from index `at` on, into the buffer, by the scope's first `threads` threads. */
+GNET_DEV void gnet__cells_move(struct gnet__scope sc, const struct gnet__scratch *s, uint64_t at,
+			       uint8_t *dst, uint64_t n, uint32_t threads)
+{
+	uint32_t i;
+
+	for (i = sc.tid; i < (uint32_t)n; i += threads) {
+		uint32_t k = (uint32_t)at + i;
 
 		dst[i] = (uint8_t)(s->cell[1 + k / GNET_CELL_DATA] >>
 				   (8 + 8 * (k % GNET_CELL_DATA)));
 	}
 }
 
-/* The bytes of this step have been copied out. */
-GNET_DEV void gnet__recv_done(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t n, int cells)
+/*
+ * Lanes: all that is left of a grecv that has found a small message on a socket that its scope remembers: the bytes into the buffer, the
+ * head published, the side given back (K2). The scope's other threads learn of it by s->quick, which no call stores before its first
+ * barrier.
+ */
+GNET_DEV void gnet__recv_quick(struct gnet__scope sc, gnet_t *net, int fd, struct gnet__scratch *s,
+			       struct gnet_sock_bus *bus, const struct gnet__look *k, uint8_t *dst)
+{
+	struct gnet__known *known = gnet__known_of(s, fd);
+
+	gnet__cells_move(sc, s, k->at, dst, k->n, sc.lanes);
+	if (sc.tid)
+		return;
+	s->quick = (uint32_t)k->n;
+	gnet__recv_publish(known->sk, bus, known->hops, s->head + k->n, 1);
+	gnet__kick(net, known->queue | GNET_KICK_ROOM);
+	gnet_dev_add_relaxed(&known->sk->rx, (k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);
+	known->rx = gnet__word_at(known->rx, (known->rx >> GNET_L_AT_SHIFT) + k->n);
+}
+
+/*
+ * Lanes: waits until this step's bytes, end or error are known (in the scratch), or, if they come in cells and `dst` is given, until
+ * they are there and the call is at its end (s->quick).
+ */
+GNET_DEV void gnet__recv_plan_to(struct gnet__scope sc, gnet_t *net, int fd,
+				 struct gnet__scratch *s, uint64_t len, int flags, uint8_t *dst)
 {
 	struct gnet_sock_bus *bus = &net->bus[GNET_FD_SLOT(fd)];
-	struct gnet_hops *hops = net->hops;
-	uint64_t head = gnet_dev_load(&sk->rx_head) + n;
+	struct gnet__look k;
 
-	gnet_dev_store(&sk->rx_head, head); /* gpoll looks at it */
-	if (hops)
-		gnet__stamp(&hops[GNET_FD_SLOT(fd)].seen, head);
-	/* Cells were loaded by atomics and their bytes used already; only a ring's plain loads need the release. */
-	if (cells)
-		gnet_sys_store(&bus->head, head);
+	if (sc.tid == 0) {
+		s->again = gnet__recv_known(s, len, flags);
+		s->quick = 0;
+	}
+	gnet__sync_lanes(sc);
+	k.c0 = 0;
+	k.more = 0;
+	while (s->again) {
+		uint32_t more = k.more;
+
+		gnet__line_look(sc, &bus->line, s, len, &k);
+		gnet__sync_lanes(sc);
+		/* rx_ring tells of bytes before these: it is to be stored, and the side given back with release (K2). */
+		if (dst && k.good && !s->acquire) {
+			gnet__recv_quick(sc, net, fd, s, bus, &k, dst);
+			break;
+		}
+		if (sc.tid == 0) {
+			s->wait.turn += more - k.more;
+			s->again = gnet__recv_look(net, fd, s, &k, len);
+		}
+		gnet__sync_lanes(sc);
+		k.more = gnet__more_looks(s);
+	}
+}
+
+GNET_DEV void gnet__recv_plan(struct gnet__scope sc, gnet_t *net, int fd, struct gnet__scratch *s,
+			      uint64_t len, int flags)
+{
+	gnet__recv_plan_to(sc, net, fd, s, len, flags, 0);
+}
+
+/* Moves this step's bytes into the buffer, by all threads. */
+GNET_DEV void gnet__recv_move(struct gnet__scope sc, gnet_t *net, const struct gnet__scratch *s,
+			      uint8_t *dst, uint64_t n)
+{
+	if (s->cells)
+		gnet__cells_move(sc, s, s->at, dst, n, sc.n);
 	else
-		gnet_sys_store_release(&bus->head, head);
-	gnet__kick(net, gnet__queue(net, fd) | GNET_KICK_ROOM);
+		gnet__ring_read(sc, net, s->seg, s->at, dst, n);
 }
 
 /*
@@ -649,6 +760,7 @@ struct gnet__recv_call {
 	int64_t rc;    /* of the last step */
 	int anew;      /* of the publisher: another's head may still be on its way */
 	int given;     /* the side went back with the last step */
+	int quick;     /* it may do so in the first warp */
 };
 
 /* One step: waits for bytes and moves them. 1: there may be another. */
@@ -659,8 +771,13 @@ GNET_DEV int gnet__recv_step(struct gnet__scope sc, struct gnet__scratch *s, gne
 	int cells;
 
 	if (sc.tid < sc.lanes)
-		gnet__recv_plan(sc, net, fd, s, len - c->got, flags);
+		gnet__recv_plan_to(sc, net, fd, s, len - c->got, flags,
+				   c->quick ? (uint8_t *)buf : 0);
 	gnet__sync(sc);
+	c->given = s->quick != 0;
+	c->rc = (int64_t)s->quick;
+	if (c->given)
+		return 0;
 	c->rc = s->rc;
 	cells = (int)s->cells;
 	/* s->acquire: rx_ring was stored, so the side goes back with release (K2). */
@@ -671,7 +788,7 @@ GNET_DEV int gnet__recv_step(struct gnet__scope sc, struct gnet__scratch *s, gne
 	c->anew = 0;
 	/* Cells lie in the scratch: the side can go back while they are moved. */
 	if (c->given && sc.tid == gnet__publisher(sc)) {
-		gnet__recv_done(net, fd, sk, (uint64_t)c->rc, cells);
+		gnet__recv_done(net, fd, sk, s->head + (uint64_t)c->rc, cells);
 		gnet_dev_add_relaxed(&sk->rx, ((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);
 	}
 	if (c->rc > 0)
@@ -685,7 +802,7 @@ GNET_DEV int gnet__recv_step(struct gnet__scope sc, struct gnet__scratch *s, gne
 	if (flags & GNET_MSG_PEEK)
 		return 0;
 	if (sc.tid == gnet__publisher(sc))
-		gnet__recv_done(net, fd, sk, (uint64_t)c->rc, cells);
+		gnet__recv_done(net, fd, sk, s->head + (uint64_t)c->rc, cells);
 	if (!(flags & GNET_MSG_WAITALL) || c->got == len)
 		return 0;
 	gnet__sync(sc); /* the next step reads what the publisher wrote */
@@ -697,8 +814,9 @@ GNET_DEV int gnet__recv_step(struct gnet__scope sc, struct gnet__scratch *s, gne
 GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
 			    void *buf, uint64_t len, int flags)
 {
-	struct gnet__recv_call c = { 0, 0, 0, 0, 0 };
+	struct gnet__recv_call c = { 0, 0, 0, 0, 0, 0 };
 	struct gnet_sock *sk;
+	uint64_t taken;
 	int nonblock;
 
 	/* The call before this one may still be giving the side back, in another thread of the scope. */
@@ -715,6 +833,8 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 					      : c.rc;
 	}
 	nonblock = s->wait.dontwait;
+	/* K1: nobody else's head is on its way. And the next call of who does not wait must not find the side held by this one. */
+	c.quick = !s->anew && !nonblock && !(flags & (GNET_MSG_PEEK | GNET_MSG_WAITALL));
 	/* The look is on its way while this call finds its bytes. */
 	c.anew = s->anew && sc.tid == gnet__publisher(sc);
 	c.head = c.anew ? gnet_sys_load(&net->bus[GNET_FD_SLOT(fd)].head) : 0;
@@ -722,10 +842,12 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 		continue;
 	if (c.given)
 		return c.rc;
+	taken = flags & GNET_MSG_PEEK ? 0 : c.got;
 	if (sc.tid == 0)
-		gnet__recv_remember(net, fd, s, flags & GNET_MSG_PEEK ? 0 : c.got);
+		gnet__recv_remember(net, fd, s, taken);
+	/* As gnet__give, which would load what is known: the next call waits for it. */
 	if (sc.tid == gnet__publisher(sc))
-		gnet__give(&sk->rx, GNET_L_HELD);
+		gnet_dev_add_release(&sk->rx, (taken << GNET_L_AT_SHIFT) - GNET_L_HELD);
 	if (nonblock)
 		gnet__sync(sc); /* the next call must not find the side held by this one */
 	return c.got ? (int64_t)c.got : c.rc;
@@ -932,53 +1054,40 @@ GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint
 		gnet__plan_cells(net, fd, s, len);
 }
 
-/* The bytes of one cell, as loaded: joined only when they are needed, so that they can be on their way meanwhile. */
-struct gnet__raw {
-	uint8_t b[GNET_CELL_DATA];
-};
-
-GNET_DEV struct gnet__raw gnet__raw_load(const uint8_t *src, uint32_t cell, uint64_t n)
+/* The bytes of one cell, where a cell has them. All are on their way before the first one is needed. */
+GNET_DEV uint64_t gnet__cell_bytes(const uint8_t *src, uint32_t cell, uint64_t n)
 {
-	struct gnet__raw r;
-	uint32_t k;
+	uint32_t at = (cell - 1) * GNET_CELL_DATA, k;
+	uint8_t b[GNET_CELL_DATA];
+	uint64_t v = 0;
 
 	for (k = 0; k < GNET_CELL_DATA; k++) {
-		uint64_t at = (uint64_t)(cell - 1) * GNET_CELL_DATA + k;
-
-		r.b[k] = 0;
-		if (cell && at < n)
-			r.b[k] = src[at];
+		b[k] = 0;
+		if (cell && at + k < n)
+			b[k] = src[at + k];
 	}
-	return r;
-}
-
-GNET_DEV uint64_t gnet__raw_join(struct gnet__raw r)
-{
-	uint64_t v = 0;
-	uint32_t k;
-
 	for (k = 0; k < GNET_CELL_DATA; k++)
-		v |= (uint64_t)r.b[k] << (8 + 8 * k);
+		v |= (uint64_t)b[k] << (8 + 8 * k);
 	return v;
 }
 
 /* Lanes, T2: the step's bytes ride in the entry that was reserved. `mine`: the bytes of cell number tid, if they are `n`. */
 GNET_DEV void gnet__send_cells(struct gnet__scope sc, gnet_t *net, int fd,
-			       const struct gnet__scratch *s, const uint8_t *src,
-			       struct gnet__raw mine, uint64_t n)
+			       const struct gnet__scratch *s, const uint8_t *src, uint64_t mine,
+			       uint64_t n)
 {
 	uint32_t i;
 
 	if (sc.tid < GNET_CELLS && (sc.lanes < GNET_CELLS || (uint64_t)s->rc != n))
-		mine = gnet__raw_load(src, sc.tid, (uint64_t)s->rc);
+		mine = gnet__cell_bytes(src, sc.tid, (uint64_t)s->rc);
 	for (i = sc.tid; i < GNET_CELLS; i += sc.lanes) {
-		uint64_t v = s->tag | gnet__raw_join(mine);
+		uint64_t v = s->tag | mine;
 
 		if (i == 0)
 			v |= gnet__cell0(GNET_OP_SEND, fd, (uint32_t)s->rc);
 		gnet_sys_store(&s->entry->cell[i], v);
 		if (i + sc.lanes < GNET_CELLS)
-			mine = gnet__raw_load(src, i + sc.lanes, (uint64_t)s->rc);
+			mine = gnet__cell_bytes(src, i + sc.lanes, (uint64_t)s->rc);
 	}
 	gnet__sync_lanes(sc);
 	if (sc.tid == 0)
@@ -998,9 +1107,10 @@ GNET_DEV int gnet__send_tail(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t
 }
 
 /* Thread 0: the first step of a call. */
-GNET_DEV void gnet__send_start(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len,
-			       int flags)
+GNET_DEV void gnet__send_start(gnet_t *net, int fd, struct gnet__scratch *s,
+			       const struct gnet__try *t, uint64_t len, int flags)
 {
+	s->known_now = gnet__send_known(net, fd, s, t, len);
 	if (s->known_now)
 		return;
 	gnet__send_begin(net, fd, s, flags);
@@ -1011,19 +1121,19 @@ GNET_DEV void gnet__send_start(gnet_t *net, int fd, struct gnet__scratch *s, uin
 		gnet__send_plan(net, fd, s, len);
 }
 
-/* One step: its bytes, 0 if there are none to send, or why not. `start`: it takes the send side before. */
+/* One step: its bytes, 0 if there are none to send, or why not. `start`: it takes the send side before, if that try has not. */
 GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
 				 struct gnet__scratch *s, const uint8_t *src, uint64_t len,
-				 int start, int flags)
+				 const struct gnet__try *start, int flags)
 {
 	int64_t rc;
 
 	if (sc.tid < sc.lanes) {
-		struct gnet__raw mine = gnet__raw_load(src, sc.tid < GNET_CELLS ? sc.tid : 0,
-						       len <= GNET_INLINE_MAX ? len : 0);
+		uint64_t mine = gnet__cell_bytes(src, sc.tid < GNET_CELLS ? sc.tid : 0,
+						 len <= GNET_INLINE_MAX ? len : 0);
 
 		if (sc.tid == 0 && start)
-			gnet__send_start(net, fd, s, len, flags);
+			gnet__send_start(net, fd, s, start, len, flags);
 		else if (sc.tid == 0)
 			gnet__send_plan(net, fd, s, len);
 		gnet__sync_lanes(sc);
@@ -1047,13 +1157,15 @@ GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
 GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
 			    const void *buf, uint64_t len, int flags)
 {
+	struct gnet__try t = { 0, 0, 0, 0, 0, 0 };
 	uint64_t sent;
 	int64_t rc;
 
+	/* The answers come while the bytes are loaded. */
 	if (sc.tid == 0)
-		s->known_now = (uint32_t)gnet__send_known(net, fd, s, len, flags);
+		t = gnet__send_try(net, fd, s, len, flags);
 	gnet__sync(sc); /* the scope's threads may just have written the bytes */
-	rc = gnet__send_step(sc, net, fd, s, (const uint8_t *)buf, len, 1, flags);
+	rc = gnet__send_step(sc, net, fd, s, (const uint8_t *)buf, len, &t, flags);
 	sent = rc > 0 ? (uint64_t)rc : 0;
 	if (!s->sk) {
 		gnet__sync(sc);

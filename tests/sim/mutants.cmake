@@ -40,7 +40,7 @@ macro(sim_change file old new)
 endmacro()
 
 # Blocks have two warps at most, and all thread-local memory is copied at each switch.
-sim_change(include/gpunet/dev/impl/stream.h
+sim_change(include/gpunet/dev/impl/scope.h
 	"__shared__ struct gnet__scratch s[32];"
 	"__shared__ struct gnet__scratch s[2];")
 
@@ -157,16 +157,16 @@ sim_change(include/gpunet/dev/impl/stream.h
 sim_change(include/gpunet/dev/impl/stream.h
 	"	gnet_dev_add_relaxed(&known->sk->rx, (k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);"
 	"	gnet_dev_add_relaxed(&known->sk->rx, (k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);\n	if (sim_late) {\n		sim_stall();\n		sim_in_life(fd, gnet_dev_load(&known->sk->life));\n		gnet__recv_publish(known->sk, bus, known->hops, s->head + k->n, 1);\n		gnet__kick(net, known->queue | GNET_KICK_ROOM);\n		gpunet_cpu_event_at(&known->sk->rx_head);\n	}")
-sim_change(include/gpunet/dev/impl/stream.h
+sim_change(include/gpunet/dev/impl/scope.h
 	"	k->left -= len;\n	gnet_dev_store(&k->sk->tx_tail, k->t.tail);"
 	"	k->left -= len;\n	if (!sim_late)\n		gnet_dev_store(&k->sk->tx_tail, k->t.tail);")
-sim_change(include/gpunet/dev/impl/stream.h
+sim_change(include/gpunet/dev/impl/scope.h
 	"	uint64_t word = k->tx, change = gnet__word_at(word, k->t.tail) - word - GNET_L_HELD;\n"
 	"	uint64_t word = k->tx, change = gnet__word_at(word, k->t.tail) - word - GNET_L_HELD, late = k->t.tail;\n")
-sim_change(include/gpunet/dev/impl/stream.h
+sim_change(include/gpunet/dev/impl/scope.h
 	"		gnet_dev_add_relaxed(&k->sk->tx, change);\n	else"
 	"		gnet_dev_add_relaxed(&k->sk->tx, change);\n	else if (sim_late)\n		gnet_dev_store(&k->sk->tx_tail, late), gnet_dev_add_release(&k->sk->tx, change), late = 0;\n	else")
-sim_change(include/gpunet/dev/impl/stream.h
+sim_change(include/gpunet/dev/impl/scope.h
 	"/* more than the position was stored */\n		gnet_dev_add_release(&k->sk->tx, change);"
 	"/* more than the position was stored */\n		gnet_dev_add_release(&k->sk->tx, change);\n	if (sim_late && late) {\n		sim_stall();\n		sim_in_life(fd, gnet_dev_load(&k->sk->life));\n		gnet_dev_store(&k->sk->tx_tail, late);\n		gpunet_cpu_event_at(&k->sk->tx_tail);\n	}")
 
@@ -181,18 +181,18 @@ sim_change(include/gpunet/dev/impl/sock.h
 # ---- sides among blocks
 
 # K1: the word must be the one that the scope remembers.
-sim_mutant_of(50 include/gpunet/dev/impl/stream.h
+sim_mutant_of(50 include/gpunet/dev/impl/scope.h
 	"if (t->old != t->word || t->pos - k->sq_head"
 	"if ((!@M@ && t->old != t->word) || t->pos - k->sq_head")
-sim_mutant_of(51 include/gpunet/dev/impl/stream.h
+sim_mutant_of(51 include/gpunet/dev/impl/scope.h
 	"gnet_dev_cas_relaxed(&k->sk->rx, word, word | GNET_L_HELD) != word)"
 	"(@M@ ? gnet_dev_or(&k->sk->rx, GNET_L_HELD) & GNET_L_HELD : gnet_dev_cas_relaxed(&k->sk->rx, word, word | GNET_L_HELD) != word))")
 # K1: and there must be room in the window.
-sim_mutant_of(52 include/gpunet/dev/impl/stream.h
+sim_mutant_of(52 include/gpunet/dev/impl/scope.h
 	"len - 1 >= GNET_INLINE_MAX || k->left < len ||"
 	"len - 1 >= GNET_INLINE_MAX || (!@M@ && k->left < len) ||")
 # K1, S2: the place in the queue that a wrong guess has taken becomes a no-op.
-sim_mutant_of(53 include/gpunet/dev/impl/stream.h
+sim_mutant_of(53 include/gpunet/dev/impl/scope.h
 	"	if (!gnet__sq_room(net, k->d, k->queue, pos, gnet_dev_load_acquire(&k->d->head)))"
 	"	if (!@M@ && !gnet__sq_room(net, k->d, k->queue, pos, gnet_dev_load_acquire(&k->d->head)))")
 # K2: whoever takes a side waits until the position is there, and the head.

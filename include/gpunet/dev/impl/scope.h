@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Scopes: the threads that take part in a call, the scratch that they share, and what they remember of sockets (docs/bus.md, rules K).
+ * Not for direct inclusion.
+ */
+#ifndef GPUNET_DEV_IMPL_SCOPE_H
+#define GPUNET_DEV_IMPL_SCOPE_H
+
+#include <gpunet/dev/abi/socket.h>
+#include <gpunet/dev/impl/copy.h>
+#include <gpunet/dev/impl/sock.h>
+
+/* Sends between two looks at the socket's error across the bus while there is room. */
+#define GNET__TX_LOOK 16u
+
+/* What the send side's words in device memory say, loaded at once. */
+struct gnet__tx {
+	uint64_t tail, head, seg, once, looks;
+};
+
+/*
+ * What a scope knew of a socket when it gave its sides back (K1). If a compare-and-swap of a side's word finds the very same, nobody
+ * has had the side since, and nothing need be ordered or loaded. Shared memory begins with anything in it: `id` is the network's
+ * if this was written here, for this network. The network's constants are here too, since each would be a way to the L2.
+ */
+struct gnet__known {
+	uint64_t id;
+	uint64_t rx, tx;  /* the sides' words; 0: not known */
+	uint64_t sq_head; /* the proxy's position in the socket's queue, or less */
+	struct gnet__tx t;
+	uint64_t left; /* room in the window */
+	uint64_t lap;  /* of the queue, when its tag was computed last */
+	uint64_t lap_tag;
+	struct gnet_sock *sk;
+	struct gnet_sq_dev *d;
+	struct gnet_sqe *sq; /* of the socket's queue */
+	uint32_t sq_log2;
+	uint32_t queue;
+	int fd;
+	struct gnet_hops *hops; /* of this socket, or 0 */
+};
+
+/* Sockets that a scope remembers. Power of two. */
+#define GNET__KNOWN 2u
+
+/*
+ * The one shared scratch of a scope for all of gpunet. Thread 0 begins a call in it before the call's first barrier: by then
+ * every thread has read what the call before left there, since each call ends with a barrier after its last look.
+ */
+struct gnet__scratch {
+	int64_t rc;         /* bytes of this step, 0: end of stream, or a negative errno */
+	uint64_t at;        /* ring position, or first byte's index in the cells */
+	uint64_t seg;       /* ring segment */
+	uint64_t tag;       /* of the entry that the lanes fill */
+	uint32_t cells;     /* the bytes are, or go, in cells */
+	uint32_t again;     /* lanes: another turn */
+	uint32_t no_seg;    /* gsend: the slab is used up */
+	uint32_t known_now; /* gsend: this call found its socket known */
+	uint32_t
+		quick; /* grecv: bytes that the lanes have moved already, with nothing left to do */
+	uint32_t acquire;       /* cell 0 is loaded with acquire: bytes are expected in the ring */
+	uint32_t anew;          /* grecv: others may have had the side since this scope had it */
+	uint64_t head;          /* receive position consumed */
+	int fail;               /* why the call could not begin, or go on */
+	uint32_t lost;          /* gsend: bytes of the last step that could not be handed over */
+	struct gnet_sock *sk;   /* whose side this call holds; 0: it holds none */
+	struct gnet_sqe *entry; /* that the lanes fill */
+	struct gnet__wait wait; /* thread 0 */
+	struct gnet__known known[GNET__KNOWN];
+	struct gnet_dgram rec; /* header of the datagram at hand */
+	uint32_t room;         /* for its sender's address */
+	uint64_t cell[GNET_CELLS];
+};
+
+/* ---- scopes: who takes part in a call ------------------------------------------------------------------------------ */
+
+#define GNET__THREAD 0
+#define GNET__WARP 1
+#define GNET__BLOCK 2
+
+struct gnet__scope {
+	int kind;
+	uint32_t tid;   /* this thread's number in the scope */
+	uint32_t n;     /* threads of the scope */
+	uint32_t lanes; /* the first of them, which are one warp */
+	uint32_t mask;  /* their lane mask */
+};
+
+GNET_DEV uint32_t gnet__tid(void)
+{
+	return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+
+GNET_DEV struct gnet__scope gnet__scope_of(int kind)
+{
+	uint32_t tid = gnet__tid(), n = blockDim.x * blockDim.y * blockDim.z;
+	struct gnet__scope sc;
+
+	if (kind == GNET__THREAD) {
+		tid = 0;
+		n = 1;
+	} else if (kind == GNET__WARP) {
+		n -= tid & ~31u;
+		n = n < 32 ? n : 32;
+		tid &= 31u;
+	}
+	sc.kind = kind;
+	sc.tid = tid;
+	sc.n = n;
+	sc.lanes = n < 32 ? n : 32;
+	sc.mask = sc.lanes == 32 ? 0xffffffffu : (1u << sc.lanes) - 1u;
+	return sc;
+}
+
+/* Barrier of the whole scope, and of its lanes. */
+GNET_DEV void gnet__sync(struct gnet__scope sc)
+{
+	if (sc.kind == GNET__BLOCK)
+		__syncthreads();
+	else if (sc.kind == GNET__WARP)
+		__syncwarp(sc.mask);
+}
+
+GNET_DEV void gnet__sync_lanes(struct gnet__scope sc)
+{
+	if (sc.kind != GNET__THREAD)
+		__syncwarp(sc.mask);
+}
+
+GNET_DEV struct gnet__scratch *gnet__block_scratch(void)
+{
+	__shared__ struct gnet__scratch s;
+
+	return &s;
+}
+
+/* A warp's own scratch; only kernels that use calls of warp scope have this memory. */
+GNET_DEV struct gnet__scratch *gnet__warp_scratch(void)
+{
+	__shared__ struct gnet__scratch s[32];
+
+	return &s[gnet__tid() / 32];
+}
+
+/* Where a segment begins: in the host's memory, or in the device's. */
+GNET_DEV uint8_t *gnet__seg_at(gnet_t *net, uint64_t seg)
+{
+	if (seg & GNET_SEG_NEAR)
+		return net->near_slab + ((seg & ~(uint64_t)GNET_SEG_NEAR) << net->seg_log2);
+	return net->slab + (seg << net->seg_log2);
+}
+
+/* Is the send segment (as in gnet__tx.seg) one that the CPU does not touch? */
+GNET_DEV int gnet__tx_near(uint64_t seg)
+{
+	return seg && ((seg - 1) & GNET_SEG_NEAR);
+}
+
+/* Copies between a ring and a buffer, by all threads of the scope. */
+GNET_DEV void gnet__ring_read(struct gnet__scope sc, gnet_t *net, uint64_t seg, uint64_t pos,
+			      uint8_t *dst, uint64_t n)
+{
+	uint64_t size = (uint64_t)1 << net->seg_log2, off = pos & (size - 1);
+	const uint8_t *ring = gnet__seg_at(net, seg);
+	uint64_t first = n < size - off ? n : size - off;
+
+	gnet__copy(dst, ring + off, first, sc.tid, sc.n);
+	if (n > first)
+		gnet__copy(dst + first, ring, n - first, sc.tid, sc.n);
+}
+
+GNET_DEV void gnet__ring_write(struct gnet__scope sc, gnet_t *net, uint64_t seg, uint64_t pos,
+			       const uint8_t *src, uint64_t n)
+{
+	uint64_t size = (uint64_t)1 << net->seg_log2, off = pos & (size - 1);
+	uint8_t *ring = gnet__seg_at(net, seg);
+	uint64_t first = n < size - off ? n : size - off;
+
+	gnet__copy_out(ring + off, src, first, sc.tid, sc.n);
+	if (n > first)
+		gnet__copy_out(ring, src + first, n - first, sc.tid, sc.n);
+}
+
+GNET_DEV struct gnet__tx gnet__tx_load(const struct gnet_sock *sk)
+{
+	struct gnet__tx t;
+	uint64_t seg;
+
+	t.tail = gnet_dev_load(&sk->tx_tail);
+	t.head = gnet_dev_load(&sk->tx_head);
+	seg = gnet_dev_load(&sk->tx_seg);
+	t.seg = seg & GNET_SOCK_SEG;
+	t.once = seg & GNET_SOCK_ONCE;
+	t.looks = seg >> 32;
+	return t;
+}
+
+/* T1: what the window leaves. More than the window may be unsent if the segment has been let go of (T6). */
+GNET_DEV uint64_t gnet__tx_left(const gnet_t *net, const struct gnet__tx *t)
+{
+	uint64_t window = t->seg ? (uint64_t)1 << net->seg_log2 : GNET_MINI_BYTES;
+	uint64_t used = t->tail - t->head;
+
+	return used < window ? window - used : 0;
+}
+
+/*
+ * With option hops. Callers load where the words are (0: off) together with what they load from the L2 or the scratch anyway, before they
+ * wait for any of it: so without the option there is a comparison and nothing to wait for.
+ */
+GNET_DEV void gnet__stamp(uint64_t *word, uint64_t pos)
+{
+	gnet_sys_store(word, GNET_HOP(pos, gnet_time_ns()));
+}
+
+/* ---- what a scope remembers (K1); thread 0 runs these ------------------------------------------------------------------ */
+
+GNET_DEV struct gnet__known *gnet__known_of(struct gnet__scratch *s, int fd)
+{
+	return &s->known[GNET_FD_SLOT(fd) & (GNET__KNOWN - 1)];
+}
+
+GNET_DEV int gnet__is_known(gnet_t *net, const struct gnet__known *k, int fd)
+{
+	return k->fd == fd && k->id == net->id;
+}
+
+/* Begins a scratch that no call has used. */
+GNET_DEV void gnet__forget(struct gnet__scratch *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < GNET__KNOWN; i++)
+		s->known[i].id = 0;
+}
+
+/* Begins to know a socket, neither side of it so far. */
+GNET_DEV struct gnet__known *gnet__meet(gnet_t *net, int fd, struct gnet__scratch *s)
+{
+	struct gnet__known *k = gnet__known_of(s, fd);
+	uint32_t q = gnet__queue(net, fd);
+
+	if (gnet__is_known(net, k, fd))
+		return k;
+	k->id = net->id;
+	k->rx = k->tx = 0;
+	k->lap = ~(uint64_t)0;
+	k->sk = &net->socks[GNET_FD_SLOT(fd)];
+	k->d = &net->sqd[q];
+	k->sq = gnet__sqe(net, q, 0);
+	k->sq_log2 = net->sq_log2;
+	k->queue = q;
+	k->fd = fd;
+	k->hops = net->hops ? &net->hops[GNET_FD_SLOT(fd)] : 0;
+	return k;
+}
+
+/* The word of a side, given back at position `at`, that was taken with another. */
+GNET_DEV uint64_t gnet__word_at(uint64_t word, uint64_t at)
+{
+	return (uint32_t)(word & ~(uint64_t)GNET_L_HELD) | at << GNET_L_AT_SHIFT;
+}
+
+/* Takes the receive side if it is as the scope left it. */
+GNET_DEV int gnet__recv_take_known(gnet_t *net, int fd, struct gnet__scratch *s)
+{
+	struct gnet__known *k = gnet__known_of(s, fd);
+	uint64_t word = k->rx;
+
+	if (!gnet__is_known(net, k, fd) || !word ||
+	    gnet_dev_cas_relaxed(&k->sk->rx, word, word | GNET_L_HELD) != word)
+		return 0;
+	s->wait.word = word;
+	if (word & GNET_L_NONBLOCK)
+		s->wait.dontwait = 1;
+	return 1;
+}
+
+/* Ending a call that took the receive side and consumed n bytes. */
+GNET_DEV void gnet__recv_remember(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t n)
+{
+	uint64_t word = s->wait.word;
+
+	gnet__meet(net, fd, s)->rx = gnet__word_at(word, (word >> GNET_L_AT_SHIFT) + n);
+}
+
+/* Holding the send side at a call's end: what the next call will find. */
+GNET_DEV void gnet__send_remember(gnet_t *net, int fd, struct gnet__scratch *s)
+{
+	struct gnet__known *k = gnet__meet(net, fd, s);
+
+	k->t = gnet__tx_load(s->sk);
+	/* T7: what is known goes inline, and such a socket's bytes never do. */
+	k->tx = gnet__tx_near(k->t.seg) ? 0 : gnet__word_at(s->wait.word, k->t.tail);
+	k->sq_head = gnet_dev_load_acquire(&k->d->head);
+	k->left = gnet__tx_left(net, &k->t);
+}
+
+/*
+ * Refreshes what will soon say that there is no room, and looks for an error: now, when nobody waits for it. An error is left for the
+ * next call, which does not find its socket known and looks itself.
+ */
+GNET_DEV void gnet__known_refresh(gnet_t *net, struct gnet__known *k)
+{
+	uint64_t txw;
+
+	if (k->t.looks < GNET__TX_LOOK && k->left >= GNET_MINI_BYTES / 2)
+		return;
+	/* Not for others: K2 allows to store the position only. */
+	txw = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(k->fd)].txw);
+	k->t.looks = 0;
+	k->t.head += (txw - k->t.head) & GNET_TXW_POS_MASK;
+	k->left = gnet__tx_left(net, &k->t);
+	if (txw >> GNET_TXW_ERR_SHIFT & 0xff) {
+		gnet_dev_store(&k->sk->tx_seg, k->t.seg | (uint64_t)GNET__TX_LOOK << 32);
+		k->tx = 0;
+	}
+}
+
+/* A place in the queue was taken for a message that goes another way. */
+GNET_DEV void gnet__known_wrong(gnet_t *net, struct gnet__known *k, uint64_t pos, int held)
+{
+	k->tx = 0;
+	if (!gnet__sq_room(net, k->d, k->queue, pos, gnet_dev_load_acquire(&k->d->head)))
+		gnet__put(net, k->queue, pos, 0, 0, 0, 0);
+	/* The word is what it was: where the position is this scope may not see yet. */
+	if (held)
+		gnet_dev_add_relaxed(&k->sk->tx, 0 - (uint64_t)GNET_L_HELD);
+}
+
+/* A try to take the send side and a place in the queue at once, of a socket that the scope remembers; its answers may be on their way. */
+struct gnet__try {
+	int made;
+	uint64_t word, old, pos, tail, seg;
+};
+
+/* Tries for a small message: nothing here waits for an answer. */
+GNET_DEV struct gnet__try gnet__send_try(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len,
+					 int flags)
+{
+	struct gnet__known *k = gnet__known_of(s, fd);
+	struct gnet__try t = { 0, k->tx, 0, 0, 0, 0 };
+
+	if (!gnet__is_known(net, k, fd) || !t.word || len - 1 >= GNET_INLINE_MAX || k->left < len ||
+	    (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL)))
+		return t;
+	t.made = 1;
+	t.old = gnet_dev_cas_relaxed(&k->sk->tx, t.word, t.word | GNET_L_HELD);
+	t.pos = gnet_dev_ticket(&k->d->tail);
+	/* The word comes again after 4 GiB, or 2,047 sockets; these do not with it. */
+	t.tail = gnet_dev_load(&k->sk->tx_tail);
+	t.seg = gnet_dev_load(&k->sk->tx_seg);
+	return t;
+}
+
+/*
+ * What has come of it. 1: the side and the place are the caller's and s->rc bytes go; 0: neither is, and the side is not known any more.
+ */
+GNET_DEV uint32_t gnet__send_known(gnet_t *net, int fd, struct gnet__scratch *s,
+				   const struct gnet__try *t, uint64_t len)
+{
+	struct gnet__known *k = gnet__known_of(s, fd);
+	struct gnet_hops *hops = k->hops;
+
+	if (!t->made)
+		return 0;
+	if (t->old != t->word || t->pos - k->sq_head >= (uint64_t)1 << k->sq_log2 ||
+	    t->tail != k->t.tail || (t->seg & GNET_SOCK_SEG) != k->t.seg) {
+		gnet__known_wrong(net, k, t->pos, t->old == t->word);
+		return 0;
+	}
+	s->sk = k->sk;
+	s->cells = 1;
+	s->rc = (int64_t)len;
+	s->entry = &k->sq[t->pos & (((uint64_t)1 << k->sq_log2) - 1)];
+	if (k->lap != t->pos >> k->sq_log2) {
+		k->lap = t->pos >> k->sq_log2;
+		k->lap_tag = GNET_SQ_TAG(t->pos, k->sq_log2);
+	}
+	s->tag = k->lap_tag;
+	s->fail = 0;
+	k->t.tail += len;
+	k->t.looks++;
+	k->left -= len;
+	gnet_dev_store(&k->sk->tx_tail, k->t.tail);
+	if (hops)
+		gnet__stamp(&hops->stored, k->t.tail);
+	return 1;
+}
+
+/* The end of such a call. */
+GNET_DEV void gnet__known_end(gnet_t *net, int fd, struct gnet__scratch *s)
+{
+	struct gnet__known *k = gnet__known_of(s, fd);
+	uint64_t word = k->tx, change = gnet__word_at(word, k->t.tail) - word - GNET_L_HELD;
+
+	k->tx = gnet__word_at(word, k->t.tail);
+	gnet__known_refresh(net, k);
+	if (k->tx)
+		gnet_dev_add_relaxed(&k->sk->tx, change);
+	else /* more than the position was stored */
+		gnet_dev_add_release(&k->sk->tx, change);
+}
+
+#endif

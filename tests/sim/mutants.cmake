@@ -322,6 +322,9 @@ sim_change(include/gpunet/dev/impl/nap.h
 sim_change(include/gpunet/dev/impl/nap.h
 	"#define GNET__BELT_NS 1000000u"
 	"#define GNET__BELT_NS sim_belt")
+sim_change(include/gpunet/dev/impl/stream.h
+	"#else\n	(void)s;\n	(void)k;\n	return 0;\n#endif"
+	"#endif\n	return sim_naps && !k->avail && !s->acquire ? 3 : 0;")
 sim_change(include/gpunet/dev/impl/sock.h
 	"#ifdef __CUDACC__\n/* Sleeps until a hint"
 	"#if 1\n/* Sleeps until a hint")

@@ -45,7 +45,8 @@ struct gnet__known {
 
 /*
  * The one shared scratch of a scope for all of gpunet. Thread 0 begins a call in it before the call's first barrier: by then
- * every thread has read what the call before left there, since each call ends with a barrier after its last look.
+ * every thread has read what the call before left there, since each call ends with a barrier after its last look. (After that barrier
+ * `quick`, `head` and `lost` are still read; no call stores these before its first barrier.)
  */
 struct gnet__scratch {
 	int64_t rc;         /* bytes of this step, 0: end of stream, or a negative errno */

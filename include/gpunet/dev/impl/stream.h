@@ -232,13 +232,19 @@ GNET_DEV void gnet__line_look(struct gnet__scope sc, const struct gnet_line *lin
 	}
 }
 
-/* Lanes, after a look that found nothing: how many may follow without a turn of the wait. Thread 0 stores turns between barriers only. */
-GNET_DEV uint32_t gnet__more_looks(const struct gnet__scratch *s)
+/*
+ * Lanes, after a look: how many may follow without a turn of the wait. None if the line tells of bytes and was being rewritten, for then the
+ * next look may find them with the same cell 0; nor in a long wait, which leaves the bus alone. Thread 0 stores turns between barriers only.
+ */
+GNET_DEV uint32_t gnet__more_looks(const struct gnet__scratch *s, const struct gnet__look *k)
 {
 #ifdef __CUDACC__
-	return s->wait.told || s->acquire ? 0 : 7u - ((uint32_t)s->wait.turn & 7u);
+	if (k->avail || s->acquire || s->wait.turn >= GNET__SPIN_LONG)
+		return 0;
+	return 7u - ((uint32_t)s->wait.turn & 7u);
 #else
 	(void)s;
+	(void)k;
 	return 0;
 #endif
 }
@@ -332,7 +338,7 @@ GNET_DEV void gnet__recv_plan_to(struct gnet__scope sc, gnet_t *net, int fd,
 			s->again = gnet__recv_look(net, fd, s, &k, len);
 		}
 		gnet__sync_lanes(sc);
-		k.more = gnet__more_looks(s);
+		k.more = gnet__more_looks(s, &k);
 	}
 }
 

@@ -45,6 +45,15 @@ function(gpunet_cuda_source result file)
 	set(${result} ${wrapper} PARENT_SCOPE)
 endfunction()
 
+# Those files, also where there is no nvcc: tests/check compiles them as the C++ that they have to be, too.
+function(gpunet_note_kernels)
+	foreach(file IN LISTS ARGN)
+		cmake_path(ABSOLUTE_PATH file NORMALIZE)
+		cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+		set_property(GLOBAL APPEND PROPERTY GPUNET_KERNELS ${file})
+	endforeach()
+endfunction()
+
 # Everything that has kernels for a GPU: what check.sh --gpu-bundle builds.
 add_custom_target(gpunet_gpu)
 
@@ -74,6 +83,7 @@ function(gpunet_program name)
 	cmake_parse_arguments(arg "INSTALL" "" "KERNELS" ${ARGN})
 	set(target program_${name})
 	set(sources ${arg_UNPARSED_ARGUMENTS} ${arg_KERNELS})
+	gpunet_note_kernels(${arg_KERNELS})
 	if(GPUNET_WITH_CUDA)
 		foreach(file IN LISTS arg_KERNELS)
 			gpunet_cuda_source(wrapper ${file})
@@ -130,6 +140,7 @@ endfunction()
 # skipped.
 function(gpunet_device_test name file)
 	gpunet_executable(device_${name} ${file})
+	gpunet_note_kernels(${file})
 	set_target_properties(device_${name} PROPERTIES C_EXTENSIONS OFF)
 	target_link_libraries(device_${name} PRIVATE gpunet_static)
 	gpunet_add_test(device.${name} device_${name})

@@ -14,8 +14,6 @@ for number in $2; do
 done
 shift 2
 for number; do
-	# These may take thousands of seeds.
-	case ${number%:*} in 2 | 55) [ -n "$GPUNET_LONG" ] || continue ;; esac
 	first=${number#*:}
 	[ "$first" = "$number" ] && first=1
 	"$sim" --mutant "${number%:*}" --first "$first" --expect-failure --count 20000 --seconds ${GPUNET_LONG:+10}60 || bad=1

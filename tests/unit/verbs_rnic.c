@@ -801,9 +801,9 @@ struct alone {
 };
 
 static struct {
-	struct alone *posts; /* while the descriptor is read */
-	int fd;
-} meanwhile;
+	_Atomic(struct alone *) posts; /* while the descriptor is read */
+	atomic_int fd;
+} meanwhile = { NULL, -1 };
 
 static void alone_open(struct alone *o, struct verbs_device *d, struct verbs_comp *c)
 {
@@ -836,12 +836,10 @@ static void alone_post(struct alone *o)
 
 static ssize_t read_late(int fd, void *buf, size_t n)
 {
-	struct alone *o = meanwhile.posts;
+	struct alone *o = fd == meanwhile.fd ? atomic_exchange(&meanwhile.posts, NULL) : NULL;
 
-	if (fd == meanwhile.fd && o) {
-		meanwhile.posts = NULL;
+	if (o)
 		alone_post(o);
-	}
 	return sys_real.read(fd, buf, n);
 }
 
@@ -862,18 +860,18 @@ static void a_completion_while_the_descriptor_is_drained_is_not_the_last(void **
 	struct end e;
 
 	(void)state;
+	sys.read = read_late;
 	end_open(&e);
 	assert_int_equal(ops->device_open(e.v, "rnic:127.0.0.9", &d), 0);
 	assert_int_equal(ops->comp_open(d, &c), 0);
 	alone_open(&a, d, c);
 	alone_open(&b, d, c);
-	p.fd = meanwhile.fd = ops->comp_fd(c);
+	p.fd = ops->comp_fd(c);
+	meanwhile.fd = p.fd;
 	alone_post(&a);
 	assert_int_equal(poll(&p, 1, 10000), 1);
 	meanwhile.posts = &b;
-	sys.read = read_late;
 	ops->comp_drain(c);
-	sys.read = sys_real.read;
 	assert_null(meanwhile.posts);
 	assert_int_equal(ops->poll(a.cq, &wc, 1), 1);
 	assert_int_equal(ops->poll(b.cq, &wc, 1), 1);
@@ -885,6 +883,7 @@ static void a_completion_while_the_descriptor_is_drained_is_not_the_last(void **
 	alone_close(&b);
 	ops->comp_close(c);
 	end_close(&e);
+	sys.read = sys_real.read;
 }
 
 static volatile sig_atomic_t taken_by_another;

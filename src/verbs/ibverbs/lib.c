@@ -190,6 +190,16 @@ static const char *layer_name(const struct ibv_port_attr *port)
 	return port->link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "InfiniBand";
 }
 
+/* They are not used (docs/wire/rsocket.md). */
+static const char *windows_of(const struct ibv_device_attr *attr)
+{
+	if (attr->device_cap_flags &
+	    (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B))
+		return "memory windows of types 1 and 2";
+	return attr->device_cap_flags & IBV_DEVICE_MEM_WINDOW ? "memory windows of type 1"
+							      : "no memory windows";
+}
+
 static int ib_device_info(struct verbs_device *d, struct verbs_device_info *out)
 {
 	struct ibv_device_attr attr;
@@ -202,8 +212,9 @@ static int ib_device_info(struct verbs_device *d, struct verbs_device_info *out)
 		return -rc;
 	memset(out, 0, sizeof(*out));
 	snprintf(out->name, sizeof(out->name), "%s", d->ctx->device->name);
-	snprintf(out->detail, sizeof(out->detail), "%s, firmware %.40s, MTU %u", layer_name(&port),
-		 attr.fw_ver[0] ? attr.fw_ver : "none", 128u << port.active_mtu);
+	snprintf(out->detail, sizeof(out->detail), "%s, firmware %.40s, MTU %u, %s",
+		 layer_name(&port), attr.fw_ver[0] ? attr.fw_ver : "none", 128u << port.active_mtu,
+		 windows_of(&attr));
 	out->port = port.state == IBV_PORT_ACTIVE ? VERBS_PORT_ACTIVE : VERBS_PORT_DOWN;
 	out->mtu = 128u << port.active_mtu;
 	out->max_qp = (unsigned)attr.max_qp;

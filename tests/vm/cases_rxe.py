@@ -65,6 +65,13 @@ def rxe_perftest(env):
         env.note(f"{name} {row[column - 1]} {'us' if name.endswith('lat') else 'MB/s'}")
 
 
+@case()
+def rxe_windows(env):
+    """Memory windows of both types are bound in RTS only, so no key of one can stand in REQ or REP (docs/wire/rsocket.md)."""
+    out = env.m1.run("mw_bind rxe0 1", 30)
+    check(out == "windows 1, type 2B 1\nINIT 22 22\nRTR 22 22\nRTS 0 0\ncompleted 2\n", out)
+
+
 @case(90)
 def rxe_rstream(env):
     for size, rounds in (64, 500), (65536, 50):

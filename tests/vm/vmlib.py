@@ -9,7 +9,7 @@ import tarfile
 from machines import Fail, Local, Skip, check, ip  # noqa: F401
 
 CASES = []
-PROGRAMS = ("vm_peer", "rdma_peer", "example-rsocket")  # of the build, for the machines, besides the tool
+PROGRAMS = ("vm_peer", "rdma_peer", "example-rsocket", "mw_bind")  # of the build, for the machines, besides the tool
 PRELOAD = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so.1"
 
 

@@ -2,6 +2,7 @@
 /* gpunet perf over RDMA: the runs, in perftest's way, and what is printed. */
 #include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,8 @@
 #define IS_RECV (UINT64_C(1) << 63)             /* in a wr_id; below that the queue pair, */
 #define QP_SHIFT 40                             /* and how many were posted on it by then */
 #define PROGRESS_NS UINT64_C(200000000)         /* between two lines of progress */
-#define PATIENCE_NS (30 * UINT64_C(1000000000)) /* without anything */
+#define PATIENCE_NS (30 * UINT64_C(1000000000)) /* without anything, */
+#define QUIET_NS UINT64_C(1000000000)           /* and before a peer that has left is missed */
 
 static const struct {
 	const char *name;
@@ -73,6 +75,14 @@ struct course {
 	unsigned turns;
 };
 
+/* Who waits for the peer's messages alone hears of its end by TCP. */
+static bool has_left(const struct pv *p)
+{
+	struct pollfd fd = { .fd = p->tcp, .events = POLLRDHUP };
+
+	return poll(&fd, 1, 0) > 0;
+}
+
 static int look(struct pv *p, struct course *c, uint64_t done)
 {
 	uint64_t now;
@@ -86,6 +96,9 @@ static int look(struct pv *p, struct course *c, uint64_t done)
 	c->done = done;
 	if (stop_asked())
 		return tool_fail("interrupted");
+	if (now - c->moved > QUIET_NS && has_left(p))
+		return tool_fail("the peer has ended: %llu of %llu were done",
+				 (unsigned long long)done, (unsigned long long)total(p));
 	if (now - c->moved > PATIENCE_NS)
 		return tool_fail("nothing has come for %llu s: %llu of %llu were done",
 				 (unsigned long long)(PATIENCE_NS / 1000000000),

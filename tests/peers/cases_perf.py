@@ -250,6 +250,21 @@ def perf_verbs_all(env, test):
         check(len(served) == (1 if test == "write_bw" else 23), f"the server printed {text!r}")
 
 
+@case("perf_verbs_client_killed", limit=60, beside="none")
+def perf_verbs_client_killed(env):
+    """A server that waits for SENDs alone hears of its client's end by TCP."""
+    host = own_address(env)
+    many = ("-n", "50000000")
+    server = verbs_server(env, "send_bw", host, *many)
+    client = Process(env, env.command("perf", "send_bw", host, *many), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                     extra_env=RNIC)
+    line = client.p.stdout.readline()
+    check(line.startswith(b" send_bw by rnic"), f"the client said {line!r}, {client.err()!r}")
+    client.kill()
+    server.expect(1, 15, "the server did not end")
+    check("gpunet perf: the peer has ended" in server.err(), f"no reason: {server.err()!r}")
+
+
 @case("perf_verbs_strangers", limit=60, beside="none")
 def perf_verbs_strangers(env):
     """Peers that do not speak perftest's language, or leave in the middle of it; and nobody at all."""

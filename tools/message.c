@@ -92,15 +92,27 @@ static unsigned port_of(const struct tool_addr *addr)
 	return 0;
 }
 
+static const char *remedy_in_use(const struct tool_addr *addr)
+{
+	if (addr->addr.ss_family == AF_UNIX)
+		return "another program has it; \"ss -lxp\" shows which";
+	/* An RDMA port is no port of the kernel's; what else can be in use, UDP port 4791, the library tells itself. */
+	if (addr->protocol == GNET_PROTO_RDMA)
+		return "if no line before this one says why, another program has this port: take "
+		       "another one, or 0 for any that is free";
+	return addr->dgram ? "another program has this port (\"ss -lunp\" shows which); take "
+			     "another one, or 0 for any that is free"
+			   : "another program has this port (\"ss -ltnp\" shows which); take "
+			     "another one, or 0 for any that is free";
+}
+
 static const char *remedy_bind(int err, const struct tool_addr *addr)
 {
 	bool local = addr->addr.ss_family == AF_UNIX;
 
 	switch (err) {
 	case EADDRINUSE:
-		return local ? "another program has it; \"ss -lxp\" shows which"
-			     : "another program has this port (\"ss -ltnp\" shows which); take "
-			       "another one, or 0 for any that is free";
+		return remedy_in_use(addr);
 	case EEXIST:
 		return "what is there is no socket and stays; choose another path";
 	case EADDRNOTAVAIL:

@@ -87,7 +87,7 @@ static int parse_ipv6(struct url *u, const char *text, char *why)
 	return parse_port(u, end + 2, why);
 }
 
-static int parse_tcp(struct url *u, const char *text, char *why)
+static int parse_ip(struct url *u, const char *scheme, const char *text, char *why)
 {
 	static const char name_chars[] =
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" DIGITS "-._";
@@ -98,18 +98,20 @@ static int parse_tcp(struct url *u, const char *text, char *why)
 	if (text[0] == '[')
 		return parse_ipv6(u, text, why);
 	if (!colon)
-		return wrong(why, "the port is missing: tcp://host:port");
+		return wrong(why, "the port is missing: %s://host:port", scheme);
 	n = (size_t)(colon - text);
 	if (n == 0)
 		return wrong(
 			why,
 			"the host is missing; 0.0.0.0 and [::] are all addresses of this machine");
 	if (memchr(text, ':', n))
-		return wrong(why, "an IPv6 address stands in brackets: tcp://[address]:port");
+		return wrong(why, "an IPv6 address stands in brackets: %s://[address]:port",
+			     scheme);
 	if (memchr(text, '%', n))
 		return wrong(
 			why,
-			"only an IPv6 address in brackets has an interface: tcp://[fe80::1%%eth0]:port");
+			"only an IPv6 address in brackets has an interface: %s://[fe80::1%%eth0]:port",
+			scheme);
 	if (n > URL_HOST_MAX)
 		return wrong(why, "the host name is too long: %zu bytes, at most %d are allowed", n,
 			     URL_HOST_MAX);
@@ -177,9 +179,9 @@ int url_parse(struct url *u, const char *text, char *why)
 	got.dgram =
 		strncasecmp(text, "udp://", 6) == 0 || strncasecmp(text, "unix-dgram:", 11) == 0;
 	if (got.rdma)
-		rc = parse_tcp(&got, text + 7, why);
+		rc = parse_ip(&got, "rdma", text + 7, why);
 	else if (strncasecmp(text, "tcp://", 6) == 0 || strncasecmp(text, "udp://", 6) == 0)
-		rc = parse_tcp(&got, text + 6, why);
+		rc = parse_ip(&got, got.dgram ? "udp" : "tcp", text + 6, why);
 	else if (strncasecmp(text, "unix:", 5) == 0 || got.dgram)
 		rc = parse_unix(&got, text + (got.dgram ? 11 : 5), why);
 	else

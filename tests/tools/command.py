@@ -9,6 +9,7 @@ import json
 import os
 import re
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
@@ -167,6 +168,15 @@ class Command(unittest.TestCase):
             got = run("cat", f"unix://{file.name}", "--device", "cpu")
             self.assertEqual(got.returncode, 1, got)
             self.assertIn("no socket", got.stderr)
+
+    def test_port_in_use(self):
+        """The remedy names the listing that the port is in."""
+        for kind, scheme, listing in ((socket.SOCK_STREAM, "tcp", "ss -ltnp"), (socket.SOCK_DGRAM, "udp", "ss -lunp")):
+            with socket.socket(socket.AF_INET, kind) as other:
+                other.bind(("127.0.0.1", 0))
+                got = run("echo", f"{scheme}://127.0.0.1:{other.getsockname()[1]}", "--device", "cpu")
+            self.assertEqual(got.returncode, 1, got)
+            self.assertIn(listing, got.stderr)
 
     def test_gpu_without_cuda(self):
         """A7: a GPU option that this build cannot fulfil is an error that says so."""

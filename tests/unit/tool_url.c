@@ -106,7 +106,8 @@ static void bad_texts(void **state)
 	refused("unix-dgram:", "unix:///path or unix:@name");
 	refused("unix-dgram:@", "name is missing");
 	refused("unix-dgramm:@x", "unix-dgram:");
-	refused("udp://127.0.0.1", "port is missing");
+	refused("udp://127.0.0.1", "udp://host:port");
+	refused("RDMA://127.0.0.1", "rdma://host:port");
 }
 
 /* Whoever leaves slashes out is told of them. */

@@ -82,13 +82,38 @@ static bool take_option(struct perf_opt *o, int c)
 	}
 }
 
-static int parse_test(struct perf_opt *o, const char *text)
+#define TESTS "stream_lat, stream_bw, conn_rate or dgram_lat"
+
+/* PERF_TESTS: of no test. */
+static unsigned test_of(const char *name)
 {
-	for (o->test = 0; o->test < PERF_TESTS; o->test++) {
-		if (strcmp(text, perf_name(o->test)) == 0)
-			return TOOL_DONE;
+	unsigned test;
+
+	for (test = 0; test < PERF_TESTS; test++) {
+		if (strcmp(name, perf_name(test)) == 0)
+			break;
 	}
-	return tool_usage("%s: a test is stream_lat, stream_bw, conn_rate or dgram_lat", text);
+	return test;
+}
+
+/* One word is the URL of a server. Someone who forgot half of a client's command line is told so. */
+static int parse_words(struct perf_opt *o, int n, char **word)
+{
+	if (n < 1 || n > 2)
+		return tool_usage("a URL, or a test and a URL, are needed");
+	o->server = n == 1;
+	if (n == 1 && test_of(word[0]) < PERF_TESTS)
+		return tool_usage("%s: a test needs the server's URL behind it", word[0]);
+	if (n == 1 && !strchr(word[0], ':'))
+		return tool_usage("%s is neither a URL nor a test: " TESTS
+				  ", or one of RDMA, \"gpunet perf write_bw --help\"",
+				  word[0]);
+	o->test = n == 2 ? test_of(word[0]) : 0;
+	return o->test < PERF_TESTS
+		       ? TOOL_DONE
+		       : tool_usage("%s: a test is " TESTS
+				    ", or one of RDMA, \"gpunet perf write_bw --help\"",
+				    word[0]);
 }
 
 static int parse_url(struct perf_opt *o, const char *text)
@@ -129,7 +154,7 @@ static int parse(struct perf_opt *o, int argc, char **argv, bool *helped)
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
-	int c, rc = TOOL_DONE;
+	int c, rc;
 
 	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
 		if (c == 'h') {
@@ -140,19 +165,15 @@ static int parse(struct perf_opt *o, int argc, char **argv, bool *helped)
 		if (!take_option(o, c))
 			return TOOL_USAGE;
 	}
-	if (argc - optind < 1 || argc - optind > 2)
-		return tool_usage("a URL, or a test and a URL, are needed");
+	rc = parse_words(o, argc - optind, argv + optind);
+	if (rc != TOOL_DONE)
+		return rc;
 	if (o->hops && o->host)
 		return tool_usage("--hops: there is no kernel on device host");
 	/* An option of the network's, which is opened further down. */
 	if (o->hops && setenv("GPUNET_HOPS", "1", 1) != 0)
 		return tool_fail("memory is short");
-	o->server = argc - optind == 1;
-	if (!o->server)
-		rc = parse_test(o, argv[optind]);
-	if (rc == TOOL_DONE)
-		rc = parse_url(o, argv[argc - 1]);
-	return rc;
+	return parse_url(o, argv[argc - 1]);
 }
 
 /* ---- memory that kernels may use until the network is closed ----------------------------------------- */

@@ -49,14 +49,22 @@ static void help(void)
 	     "write_lat and send_lat are half of a round trip. Exit code: 0 done, 1 failed, 2 usage.");
 }
 
+static bool take_provider(struct pv_opt *o, const char *name)
+{
+	o->provider = name;
+	if (!strcmp(name, "auto") || !strcmp(name, "ibverbs") || !strcmp(name, "rnic"))
+		return true;
+	tool_usage("--provider %s: a provider is auto, ibverbs or rnic", name);
+	return false;
+}
+
 static bool take_option(struct pv_opt *o, int c)
 {
 	unsigned n;
 
 	switch (c) {
 	case 'P':
-		o->provider = optarg;
-		return true;
+		return take_provider(o, optarg);
 	case 'd':
 		o->device = optarg;
 		return true;
@@ -347,6 +355,30 @@ static int open_device(struct pv *p)
 	if (rc == 0)
 		rc = gpunet_verbs_query(p->v, &p->info);
 	/* The library has said why. */
+	return rc ? tool_fail("no RDMA device") : TOOL_DONE;
+}
+
+static int no_matter(const struct gpunet_verbs_info *info, void *arg)
+{
+	(void)info;
+	(void)arg;
+	return 0;
+}
+
+/* What no client can change, a server says before it waits for one. */
+static int try_device(const struct pv *p)
+{
+	struct gpunet_verbs_options opt = GPUNET_VERBS_OPTIONS_INIT;
+	gpunet_verbs_t *v = NULL;
+	int rc;
+
+	opt.provider = p->o.provider;
+	opt.device = p->o.device;
+	opt.gid_index = p->o.gid_index;
+	rc = opt.device ? gpunet_verbs_open(&v, &opt)
+			: gpunet_verbs_list(opt.provider, no_matter, NULL);
+	if (v)
+		gpunet_verbs_close(v);
 	return rc ? tool_fail("no RDMA device") : TOOL_DONE;
 }
 
@@ -674,7 +706,9 @@ static int run(struct pv *p)
 		return tool_fail("cannot prepare for signals: %s", strerror(-rc));
 	p->client = p->o.host != NULL;
 	p->tcp = -1;
-	rc = p->client ? dial(p) : wait_for_client(p);
+	rc = p->client ? TOOL_DONE : try_device(p);
+	if (rc == TOOL_DONE)
+		rc = p->client ? dial(p) : wait_for_client(p);
 	if (rc == TOOL_DONE)
 		rc = open_device(p);
 	if (rc == TOOL_DONE)
@@ -687,22 +721,34 @@ static int run(struct pv *p)
 	return rc;
 }
 
-bool perf_is_verbs(int argc, char **argv)
+/* The test that a command line names, or NULL. */
+static const char *test_in(int argc, char **argv)
 {
 	int i;
 
 	for (i = 1; i < argc; i++) {
 		if (kind_of(argv[i]) >= 0)
-			return true;
+			return argv[i];
 	}
-	return false;
+	return NULL;
+}
+
+bool perf_is_verbs(int argc, char **argv)
+{
+	return test_in(argc, argv) != NULL;
 }
 
 int perf_verbs(int argc, char **argv)
 {
 	struct pv p = { .o = { .port = PERFTEST_PORT, .list = 1, .qps = 1, .gid_index = -1 } };
+	static char title[48];
 	bool helped = false;
-	int rc = parse(&p.o, argc, argv, &helped);
+	int rc;
 
+	/* Messages, getopt's too, point to this test's own help. */
+	snprintf(title, sizeof(title), "gpunet perf %s", test_in(argc, argv));
+	tool_set_name(title);
+	argv[0] = title;
+	rc = parse(&p.o, argc, argv, &helped);
 	return rc == TOOL_DONE && !helped ? run(&p) : rc;
 }

@@ -6,13 +6,14 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "base/log.h"
 #include "base/sys.h"
 
-enum { BATCH = 32, PSN_MASK = 0xffffff };
+enum { BATCH = 32, PSN_MASK = 0xffffff, NAMES_MAX = 512 };
 
 /* One numbering for the table and for users: nothing is translated. */
 #define SAME(public_, internal_) \
@@ -146,15 +147,36 @@ static void address_of_gid(gpunet_verbs_t *v)
 	v->bind = true;
 }
 
+static int add_name(const struct verbs_device_info *d, void *arg)
+{
+	char *to = arg;
+	size_t n = strlen(to);
+
+	/* A machine may have more than a line has room for. */
+	snprintf(to + n, NAMES_MAX - n, "%s%s", n ? ", " : "", d->name);
+	return 0;
+}
+
+static int no_device(const gpunet_verbs_t *v, const char *name, int rc)
+{
+	char names[NAMES_MAX] = "";
+
+	v->use.ops->devices(v->use.v, add_name, names);
+	return log_error(rc, "provider %s has no device %s; it has: %s", v->use.ops->name, name,
+			 *names ? names : "none");
+}
+
 static int open_device(gpunet_verbs_t *v, const struct gpunet_verbs_options *opt)
 {
 	int rc;
 
 	if (opt->device) {
 		rc = v->use.ops->device_open(v->use.v, opt->device, &v->dev);
+		if (rc == -ENODEV)
+			return no_device(v, opt->device, rc);
 		if (rc)
-			return log_error(rc, "provider %s has no device %s", v->use.ops->name,
-					 opt->device);
+			return log_error(rc, "provider %s cannot open device %s: %s",
+					 v->use.ops->name, opt->device, strerror(-rc));
 	} else {
 		rc = api_device_by_address(v, opt);
 		if (rc)

@@ -88,6 +88,8 @@ class Command(unittest.TestCase):
         self.usage_error("stat", "0", word="1 to")
         self.usage_error("rnic", "none", word="none")
         self.usage_error("perf", "write_bw", "host", "--bind", "127.0.0.1", word="--bind")
+        self.usage_error("perf", "write_bw", "--provider", "foo", word="--provider foo")
+        self.usage_error("perf", "write_bw", "--nonsense", word='"gpunet perf write_bw --help"')
         self.usage_error("perf", "atomic_bw", "--size", "4", word="8 bytes")
         self.usage_error("perf", "stream_lat", "tcp://127.0.0.1:0", word="port 0")
         self.usage_error("perf", "stream_lat", "udp://127.0.0.1:1", word="tcp://")
@@ -180,6 +182,12 @@ class Command(unittest.TestCase):
                 got = run("echo", f"{scheme}://127.0.0.1:{other.getsockname()[1]}", "--device", "cpu")
             self.assertEqual(got.returncode, 1, got)
             self.assertIn(listing, got.stderr)
+
+    def test_server_without_its_device(self):
+        """Said before anybody waits for a client, with the devices that there are."""
+        got = run("perf", "write_bw", "--provider", "rnic", "--ib-dev", "mlx5_0")
+        self.assertEqual((got.returncode, got.stdout), (1, ""))
+        self.assertIn("no device mlx5_0; it has: rnic:", got.stderr)
 
     def test_gpu_without_cuda(self):
         """A7: a GPU option that this build cannot fulfil is an error that says so."""

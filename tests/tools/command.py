@@ -168,6 +168,16 @@ class Command(unittest.TestCase):
         for word in ("", "error", "warn", "note", "debug"):
             self.assertNotIn("GPUNET_LOG", run("info", env={"GPUNET_LOG": word}).stderr)
 
+    def test_wrong_path_mtu_is_told_once(self):
+        def said(value):
+            return run("perf", "write_bw", "--provider", "rnic", "--ib-dev", "none",
+                       env={"GPUNET_RNIC_MTU": value}).stderr
+
+        for value in ("abc", "100", "1024x", "99999999999"):
+            self.assertEqual(said(value).count(f"GPUNET_RNIC_MTU={value} is no"), 1, said(value))
+        for value in ("", "256", "1500"):
+            self.assertNotIn("GPUNET_RNIC_MTU", said(value))
+
     def test_file_that_is_no_socket(self):
         with tempfile.NamedTemporaryFile() as file:
             got = run("cat", f"unix://{file.name}", "--device", "cpu")

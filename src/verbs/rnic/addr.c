@@ -5,11 +5,13 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "base/log.h"
 #include "base/sys.h"
 #include "wire/frame.h"
 #include "wire/roce.h"
@@ -76,9 +78,22 @@ static unsigned mtu_of(const char *name)
 
 unsigned vaddr_forced_mtu(void)
 {
+	static _Atomic bool told;
 	const char *text = getenv("GPUNET_RNIC_MTU");
+	size_t digits = text ? strspn(text, "0123456789") : 0;
+	unsigned mtu = 0;
 
-	return wire_mtu_bytes(wire_mtu_code(text ? (unsigned)strtoul(text, NULL, 10) : 0));
+	if (!text || !*text)
+		return 0;
+	if (digits < 10 && !text[digits])
+		mtu = wire_mtu_bytes(wire_mtu_code((unsigned)strtoul(text, NULL, 10)));
+	/* Asked at each look at the interfaces, told once. */
+	if (!mtu && !atomic_exchange(&told, true))
+		log_line(
+			LOG_WARN,
+			"GPUNET_RNIC_MTU=%s is no number of bytes from 256 to 4096; peers are asked",
+			text);
+	return mtu;
 }
 
 /* All of it but the MTU, for which the kernel must be asked. */

@@ -19,6 +19,12 @@
 #define PATIENCE_NS (30 * UINT64_C(1000000000)) /* without anything, */
 #define QUIET_NS UINT64_C(1000000000)           /* and before a peer that has left is missed */
 
+/* perftest's exchange does not compare them: sides that differ find out by what fails. */
+#define UNEQUAL "; both sides need the same test, --size and --count"
+
+/* Of a completion, as libibverbs numbers them: how requests end that are too long, or at memory that is not there. */
+enum { LOCAL_LENGTH = 1, REMOTE_INVALID = 9, REMOTE_ACCESS = 10 };
+
 static const struct {
 	const char *name;
 	bool latency, both; /* both sides are active */
@@ -100,7 +106,7 @@ static int look(struct pv *p, struct course *c, uint64_t done)
 		return tool_fail("the peer has ended: %llu of %llu were done",
 				 (unsigned long long)done, (unsigned long long)total(p));
 	if (now - c->moved > PATIENCE_NS)
-		return tool_fail("nothing has come for %llu s: %llu of %llu were done",
+		return tool_fail("nothing has come for %llu s: %llu of %llu were done" UNEQUAL,
 				 (unsigned long long)(PATIENCE_NS / 1000000000),
 				 (unsigned long long)done, (unsigned long long)total(p));
 	if (now - c->looked > PROGRESS_NS && isatty(STDERR_FILENO)) {
@@ -114,9 +120,12 @@ static int look(struct pv *p, struct course *c, uint64_t done)
 static int failed_wc(const struct pv *p, const struct gpunet_verbs_wc *wc)
 {
 	bool recv = wc->wr_id & IS_RECV;
+	bool unequal = wc->status == LOCAL_LENGTH || wc->status == REMOTE_INVALID ||
+		       wc->status == REMOTE_ACCESS;
 
-	return tool_fail("a %s of %s has failed: %s", recv ? "receive" : "work request",
-			 pv_name(p->o.kind), gpunet_verbs_status_text(wc->status));
+	return tool_fail("a %s of %s has failed: %s%s", recv ? "receive" : "work request",
+			 pv_name(p->o.kind), gpunet_verbs_status_text(wc->status),
+			 unequal ? UNEQUAL : "");
 }
 
 /* Takes completions: how many, or a negative exit code. */

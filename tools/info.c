@@ -120,7 +120,8 @@ static void print_text(const struct facts *facts, const struct choice *c)
 			print_fact("transport", f->name + strlen("transport "), f);
 	}
 	printf("chosen       %s, since %s\n", c->device, c->why);
-	puts("             tcp:// is TCP, udp:// is UDP, unix: and unix-dgram: are UNIX sockets, by the CPU's proxy threads");
+	puts("             tcp:// is TCP, udp:// is UDP, rdma:// is RDMA, unix: and unix-dgram: are UNIX sockets, by the CPU's "
+	     "proxy threads");
 }
 
 static void json_list(const char *key, const struct facts *facts,

@@ -61,7 +61,8 @@ static void check_device(struct report *r, const struct platform_ops *p, const c
 
 	if (n <= 0) {
 		tell(r, name, GPUNET_MISSING, why,
-		     optional ? "not needed: kernels run on the CPU device" : "");
+		     optional ? "for kernels on a GPU only: without one they run on the CPU device"
+			      : "");
 		return;
 	}
 	if (p->look(0, &info)) {

@@ -205,7 +205,7 @@ int gpunet_verbs_open(gpunet_verbs_t **out, const struct gpunet_verbs_options *o
 		return log_error(-ENOMEM, "gpunet_verbs_open: memory is short");
 	rc = verbs_open(&v->use, o.provider);
 	if (rc)
-		log_error(rc, "no RDMA: %s", v->use.why);
+		log_error(rc, "RDMA cannot be used: %s", v->use.why);
 	else
 		rc = open_device(v, &o);
 	if (rc) {
@@ -275,7 +275,7 @@ int gpunet_verbs_list(const char *provider,
 	int rc = verbs_open(&use, provider);
 
 	if (rc)
-		return log_error(rc, "no RDMA: %s", use.why);
+		return log_error(rc, "RDMA cannot be used: %s", use.why);
 	l.provider = use.ops->name;
 	rc = use.ops->devices(use.v, list_one, &l);
 	verbs_close(&use);

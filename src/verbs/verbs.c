@@ -52,6 +52,17 @@ static int open_one(struct verbs_use *u, const struct verbs_ops *ops)
 	return 0;
 }
 
+/* "rnic (software RNIC), as ibverbs: the kernel has no RDMA": what works comes first, then what those before it lack. */
+static void say_found(struct verbs_use *u)
+{
+	char lacks[sizeof(u->why)];
+
+	memcpy(lacks, u->why, sizeof(lacks));
+	snprintf(u->why, sizeof(u->why), "%s%s, %s%.440s", u->ops->name,
+		 u->ops == &verbs_rnic ? " (software RNIC)" : "",
+		 *lacks ? "as " : "the first that works", lacks);
+}
+
 static int open_named(struct verbs_use *u, const char *name)
 {
 	unsigned i;
@@ -83,6 +94,9 @@ int verbs_open(struct verbs_use *u, const char *name)
 		rc = open_named(u, name);
 		if (!rc)
 			add(u->why, sizeof(u->why), u->ops->name, "as asked for");
+		else if (!strcmp(name, verbs_ibverbs.name))
+			add(u->why, sizeof(u->why), "GPUNET_VERBS=auto or rnic",
+			    "the software RNIC, which needs none");
 		return rc;
 	}
 	if (!verbs_all[0])
@@ -90,7 +104,7 @@ int verbs_open(struct verbs_use *u, const char *name)
 	for (i = 0; verbs_all[i]; i++) {
 		rc = open_one(u, verbs_all[i]);
 		if (!rc) {
-			add(u->why, sizeof(u->why), u->ops->name, "the first that works");
+			say_found(u);
 			return 0;
 		}
 	}

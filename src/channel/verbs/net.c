@@ -540,7 +540,7 @@ static int open_provider(struct rdc_net *n)
 	unsigned i;
 
 	if (rc) {
-		log_error(rc, "no RDMA on this machine: %s", n->use.why);
+		log_error(rc, "RDMA cannot be used: %s", n->use.why);
 		/* To a program that is a protocol which does not exist here. */
 		return -EPROTONOSUPPORT;
 	}

@@ -13,7 +13,12 @@
 #include "base/log.h"
 #include "base/sys.h"
 
-enum { BATCH = 32, PSN_MASK = 0xffffff, NAMES_MAX = 512 };
+enum {
+	BATCH = 32,
+	SEND_BATCH = 64, /* packets that the software RNIC sends in one system call */
+	PSN_MASK = 0xffffff,
+	NAMES_MAX = 512,
+};
 
 /* One numbering for the table and for users: nothing is translated. */
 #define SAME(public_, internal_) \
@@ -538,11 +543,11 @@ static bool fill_send(struct verbs_send_wr *to, const struct gpunet_verbs_send_w
 
 int gpunet_verbs_post_send(gpunet_verbs_qp_t *qp, const struct gpunet_verbs_send_wr *wr, int n)
 {
-	struct verbs_send_wr w[BATCH];
+	struct verbs_send_wr w[SEND_BATCH];
 	int done = 0, want, got;
 
 	do {
-		for (want = 0; want < BATCH && done + want < n; want++) {
+		for (want = 0; want < SEND_BATCH && done + want < n; want++) {
 			if (!fill_send(&w[want], &wr[done + want]))
 				break;
 		}
@@ -550,7 +555,7 @@ int gpunet_verbs_post_send(gpunet_verbs_qp_t *qp, const struct gpunet_verbs_send
 		if (got < 0)
 			return done ? done : got;
 		done += got;
-	} while (got == BATCH && done < n);
+	} while (got == SEND_BATCH && done < n);
 	return done;
 }
 

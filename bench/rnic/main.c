@@ -31,17 +31,19 @@ static const struct row {
 
 /* ---- options --------------------------------------------------------------------------------------------------------------- */
 
-static int usage(void)
+/* Asked for it is an answer, else an error. */
+static int usage(bool asked)
 {
+	FILE *to = asked ? stdout : stderr;
 	size_t i;
 
 	fputs("usage: bench-rnic [--quick] [--json FILE] ROW ...\n"
 	      "       bench-rnic --list | --header\nrows:",
-	      stderr);
+	      to);
 	for (i = 0; i < ROWS; i++)
-		fprintf(stderr, " %s", rows[i].name);
-	fputs("\n", stderr);
-	return 2;
+		fprintf(to, " %s", rows[i].name);
+	fputs("\n", to);
+	return asked ? 0 : 2;
 }
 
 static const struct row *row_named(const char *name)
@@ -86,12 +88,15 @@ int main(int argc, char **argv)
 		{ "list", no_argument, NULL, 'l' },
 		{ "header", no_argument, NULL, 'H' },
 		{ "device", required_argument, NULL, 'd' },
+		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
 	size_t r;
 	int c, i;
 
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (c == 'h')
+			return usage(true);
 		for (r = 0; c == 'l' && r < ROWS; r++)
 			printf("%s %u\n", rows[r].name, rows[r].limit_s);
 		if (c == 'H')
@@ -100,14 +105,14 @@ int main(int argc, char **argv)
 			return 0;
 		/* bench.sh tells each program where kernels run; here are none. */
 		if (c != 'd' && !take(c))
-			return usage();
+			return usage(false);
 	}
 	for (i = optind; i < argc; i++) {
 		if (!row_named(argv[i]))
-			return usage();
+			return usage(false);
 	}
 	if (optind == argc)
-		return usage();
+		return usage(false);
 	limit_rows();
 	signal(SIGPIPE, SIG_IGN);
 	for (i = optind; i < argc; i++)

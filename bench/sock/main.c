@@ -38,18 +38,20 @@ static const struct row {
 
 /* ---- options ---------------------------------------------------------------------------------------------------------------- */
 
-static int usage(void)
+/* Asked for it is an answer, else an error. */
+static int usage(bool asked)
 {
+	FILE *to = asked ? stdout : stderr;
 	size_t i;
 
 	fputs("usage: bench-sock [--device cpu|cuda] [--quick] [--json FILE] [--transport tcp|unix]\n"
 	      "                  [--reps N] [--no-place] ROW ...\n"
 	      "       bench-sock --list | --header | --where | --kinds\nrows:",
-	      stderr);
+	      to);
 	for (i = 0; i < ROWS; i++)
-		fprintf(stderr, " %s", rows[i].name);
-	fputs("\n", stderr);
-	return 2;
+		fprintf(to, " %s", rows[i].name);
+	fputs("\n", to);
+	return asked ? 0 : 2;
 }
 
 /* Questions that need no measurement: true if `c` is one. */
@@ -154,6 +156,7 @@ int main(int argc, char **argv)
 		{ "header", no_argument, NULL, 'H' },
 		{ "where", no_argument, NULL, 'w' },
 		{ "kinds", no_argument, NULL, 'k' },
+		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
 	bool placed = true;
@@ -161,16 +164,18 @@ int main(int argc, char **argv)
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (c == 'h')
+			return usage(true);
 		if (answer(c))
 			return 0;
 		if (!take(c, &placed))
-			return usage();
+			return usage(false);
 	}
 	if (optind == argc)
-		return usage();
+		return usage(false);
 	for (i = optind; i < argc; i++) {
 		if (!row_named(argv[i]))
-			return usage();
+			return usage(false);
 	}
 #ifndef GPUNET_WITH_CUDA
 	if (opt.gpu)

@@ -44,6 +44,9 @@ class Bench(unittest.TestCase):
         for args in ((), ("nonsense",), ("--device", "tpu", "echo"), ("--transport", "ipx", "echo"), ("--what",)):
             got = run(COMMAND, *args)
             self.assertEqual((got.returncode, got.stdout), (2, ""), args)
+        asked = run(COMMAND, "--help")
+        self.assertEqual((asked.returncode, asked.stderr), (0, ""))
+        self.assertTrue(asked.stdout.startswith("usage: bench-sock "), asked.stdout)
         names = [line.split()[0] for line in run(COMMAND, "--list").stdout.splitlines()]
         self.assertIn("sockets10k", names)
 

@@ -262,7 +262,7 @@ def perf_verbs_client_killed(env):
     check(line.startswith(b" send_bw by rnic"), f"the client said {line!r}, {client.err()!r}")
     client.kill()
     server.expect(1, 15, "the server did not end")
-    check("gpunet perf: the peer has ended" in server.err(), f"no reason: {server.err()!r}")
+    check("gpunet perf send_bw: the peer has ended" in server.err(), f"no reason: {server.err()!r}")
 
 
 @case("perf_verbs_strangers", limit=60, beside="none")
@@ -276,7 +276,7 @@ def perf_verbs_strangers(env):
             c.sendall(text)
             c.shutdown(socket.SHUT_WR)
             server.expect(1, 10, "the server did not end")
-            check("gpunet perf: " in server.err(), f"no reason: {server.err()!r}")
+            check("gpunet perf write_bw: " in server.err(), f"no reason: {server.err()!r}")
     client = Process(env, env.command("perf", "read_lat", host), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                      extra_env=RNIC)
     client.expect(1, 10)

@@ -64,7 +64,38 @@ GNET_DEV int talk(struct test_args *a, struct test_report *r, uint8_t *buf)
 	return 0;
 }
 
+/*
+ * The second warp talks with itself while the first is in the block's next call already: what the block has taken of the queue must not
+ * hold up the warp, for whom the call waits.
+ */
+GNET_DEV int aside(struct test_args *a, struct test_report *r, uint8_t *buf)
+{
+	int listener, fd[4];
+
+	K_GET(r, listener, test_k_listen(a->net, a->want, a->where, 8));
+	K_CALL(pair(a, r, listener, &fd[0], &fd[1]));
+	K_CALL(pair(a, r, listener, &fd[2], &fd[3]));
+	for (uint64_t i = 0; i < a->n; i++) {
+		if (threadIdx.x >= 32) {
+			int64_t n = gsend_warp(a->net, fd[2], buf + 64, 1, 0);
+
+			if (n == 1)
+				n = grecv_warp(a->net, fd[3], buf + 128, 1, 0);
+			if (threadIdx.x == 32)
+				buf[256] = n == 1;
+		}
+		K_EQ(r, gsend(a->net, fd[0], buf, 1, 0), 1);
+		K_EQ(r, buf[256], 1);
+		K_EQ(r, grecv(a->net, fd[1], buf + 192, 1, 0), 1);
+	}
+	K_EQ(r, gclose(a->net, listener), 0);
+	for (int i = 0; i < 4; i++)
+		K_EQ(r, gclose(a->net, fd[i]), 0);
+	return 0;
+}
+
 TEST_KERNEL(self_kernel, talk)
+TEST_KERNEL(aside_kernel, aside)
 
 static void run(gpunet_t *g, enum test_kind kind)
 {
@@ -72,6 +103,11 @@ static void run(gpunet_t *g, enum test_kind kind)
 
 	a.n = test_rounds(100, 2000);
 	TEST_LAUNCH(g, self_kernel, a, 1, 64);
+	test_sync(g, a.report, 1);
+	test_teardown(&a);
+	a = test_setup(g, kind, 1, 128 << 10);
+	a.n = 20;
+	TEST_LAUNCH(g, aside_kernel, a, 1, 64);
 	test_sync(g, a.report, 1);
 	test_teardown(&a);
 }
@@ -83,6 +119,7 @@ int main(void)
 	test_begin(60);
 	g = test_open(NULL);
 	CHECK_EQ(GPUNET_PREPARE(self_kernel), 0);
+	CHECK_EQ(GPUNET_PREPARE(aside_kernel), 0);
 	run(g, TEST_TCP);
 	run(g, TEST_UNIX);
 	test_close(g);

@@ -775,10 +775,11 @@ GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet
 	uint64_t sent;
 	int64_t rc;
 
-	/* The answers come while the bytes are loaded. */
+	gnet__sync(sc); /* the scope's threads may just have written the bytes */
+	/* The answers come while the bytes are loaded. Not before the barrier: a warp that is late for it may wait for what the queue would hold up
+	   behind a place that was taken and not filled (S2). */
 	if (sc.tid == 0)
 		t = gnet__send_try(net, fd, s, len, flags);
-	gnet__sync(sc); /* the scope's threads may just have written the bytes */
 	rc = gnet__send_step(sc, net, fd, s, (const uint8_t *)buf, len, &t, flags);
 	sent = rc > 0 ? (uint64_t)rc : 0;
 	if (!s->sk) {

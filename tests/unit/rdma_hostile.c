@@ -195,6 +195,23 @@ static uint32_t hear(struct raw *p, unsigned op)
 	FAIL("no message of op %u came", op);
 }
 
+/* `n` messages have been acknowledged, all. */
+static void acknowledged(struct raw *p, unsigned n)
+{
+	struct verbs_wc wc;
+	uint64_t end = test_now_ms() + 20000;
+
+	while (n && test_now_ms() < end) {
+		if (ops->poll(p->cq, &wc, 1) != 1) {
+			test_sleep_ms(1);
+			continue;
+		}
+		CHECK_EQ(wc.status, 0);
+		n -= wc.opcode == VERBS_WC_WRITE;
+	}
+	CHECK_EQ(n, 0);
+}
+
 /* ---- cases --------------------------------------------------------------------------------------------------------------------------- */
 
 struct bench {
@@ -203,7 +220,7 @@ struct bench {
 	uint64_t served;
 };
 
-static void begin(struct bench *b, unsigned conns)
+static void begin(struct bench *b, unsigned conns, unsigned linger_ms)
 {
 	struct gpunet_options o = GPUNET_OPTIONS_INIT;
 
@@ -211,7 +228,7 @@ static void begin(struct bench *b, unsigned conns)
 	memset(b, 0, sizeof(*b));
 	o.segment_bytes = RING;
 	o.slab_bytes = 256 << 10;
-	o.linger_ms = 500;
+	o.linger_ms = linger_ms;
 	b->g = test_open(&o);
 	b->a = test_setup(b->g, TEST_TCP, 1, 4096);
 	b->a.word[W_CONNS] = conns;
@@ -370,6 +387,28 @@ static void wild_credits(struct bench *b)
 	}
 }
 
+/*
+ * The acknowledgement of a goodbye is lost, and the peer says it again. Our side has closed meanwhile: its queue pair is there
+ * nevertheless until the peer has gone, which ends it long before the linger time.
+ */
+static void lost_acknowledgement(void)
+{
+	struct verbs_event e;
+	struct bench b;
+	struct raw p;
+
+	begin(&b, 2, 3600000);
+	raw_connect(&p, b.a.where, 0);
+	say(&p, wire_rsock_imm(WIRE_RSOCK_OP_CTRL, WIRE_RSOCK_DISCONNECT), 0, 0, 0);
+	CHECK_EQ(served(&b), 0);
+	plain_peer(&b, 0); /* the close has been carried out by then */
+	CHECK_EQ(ops->event_next(p.events, &e), -EAGAIN);
+	say(&p, wire_rsock_imm(WIRE_RSOCK_OP_CTRL, WIRE_RSOCK_DISCONNECT), 0, 0, 0);
+	acknowledged(&p, 2);
+	raw_close(&p);
+	end(&b);
+}
+
 int main(void)
 {
 	static const uint32_t bad[] = {
@@ -388,7 +427,7 @@ int main(void)
 	unsigned i;
 
 	test_begin(60);
-	begin(&b, 2 + 1 + sizeof(bad) / sizeof(bad[0]) + 1 + 2 + 1 + 6 + 1);
+	begin(&b, 2 + 1 + sizeof(bad) / sizeof(bad[0]) + 1 + 2 + 1 + 6 + 1, 500);
 	plain_peer(&b, 0);
 	plain_peer(&b, WIRE_RSOCK_BIG_ENDIAN);
 	bytes_that_nobody_wrote(&b);
@@ -401,5 +440,6 @@ int main(void)
 	wild_credits(&b);
 	plain_peer(&b, 0);
 	end(&b);
+	lost_acknowledgement();
 	return 0;
 }

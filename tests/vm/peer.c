@@ -8,7 +8,8 @@
  *	vm_peer first ADDRESS PORT BYTES PIECE      the same, but reads only after it has sent all and its end
  *	vm_peer hold ADDRESS PORT                   one byte there and back, prints "held", waits for ever
  *	vm_peer pour ADDRESS PORT                   prints "flows N" whenever 100 kB have come back
- *	vm_peer many ADDRESS PORT N                 N connections at once, 100 bytes there and back on each, three times
+ *	vm_peer many ADDRESS PORT N                 N connections at once, 100 bytes there and back on each, three times;
+ *	                                            prints what it does next
  */
 #include <errno.h>
 #include <netdb.h>
@@ -227,12 +228,15 @@ static int many(const char *address, const char *port, unsigned n)
 
 	if (n > MANY)
 		return 2;
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	puts("connect");
 	for (i = 0; i < n; i++) {
 		fd[i] = open_socket(address, port, false);
 		if (fd[i] < 0)
 			return failed("connect");
 	}
 	for (turn = 0; turn < 3; turn++) {
+		printf("turn %u\n", turn);
 		for (i = 0; i < n; i++) {
 			memset(out, (int)(i + turn), sizeof(out));
 			if (send_all(fd[i], out, sizeof(out)))
@@ -245,8 +249,11 @@ static int many(const char *address, const char *port, unsigned n)
 				return failed("other bytes came back");
 		}
 	}
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
+		if (i % 20 == 0)
+			printf("close %u\n", i);
 		close(fd[i]);
+	}
 	puts("the same");
 	return 0;
 }

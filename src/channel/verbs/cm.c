@@ -72,6 +72,7 @@ static void disconnected(struct rdc *c, int err)
 {
 	bool over;
 
+	c->left = true;
 	rdc_drain(c);
 	(void)c->net->use.ops->disconnect(
 		c->id); /* answers the peer, and flushes what is under way */

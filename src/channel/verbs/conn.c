@@ -298,18 +298,30 @@ static void finish_close(struct rdc *c)
 	atomic_fetch_sub(&n->lingering, 1);
 }
 
+/*
+ * Who has said goodbye first waits for its acknowledgement, and a device may show what it has received before it acknowledges it, or
+ * the acknowledgement is lost. Without a queue pair nobody acknowledges what is sent again; on rdma_rxe such a peer waits for ever. It
+ * has no need to wait once we have said goodbye as well.
+ */
+static bool awaited(const struct rdc *c)
+{
+	return c->gone && !c->bye;
+}
+
 void rdc_close_step(struct rdc *c)
 {
-	if (c->err || c->gone || (!c->want_ctrl && !c->sends && !c->ctrls))
+	bool said = c->gone || !c->want_ctrl;
+
+	if (c->err || c->left || !c->qp || (said && !c->sends && !c->ctrls && !awaited(c)))
 		finish_close(c);
 }
 
-/* Says goodbye, and stays until the peer's device has acknowledged all that is under way. */
+/* Says goodbye, unless the peer did, and stays until the peer's device has acknowledged all that is under way, or the peer has gone. */
 static void close_open(struct rdc *c, int abort)
 {
 	atomic_fetch_add(&c->net->lingering, 1);
 	c->state = RDC_CLOSING;
-	if (!c->err && !c->gone && c->qp && !(c->tx_shut && c->rx_end))
+	if (!c->err && !c->gone && c->qp && !c->bye)
 		c->want_ctrl = 1 + WIRE_RSOCK_DISCONNECT;
 	rdc_time(c,
 		 abort && c->net->p.linger_ns > RDC_ABORT_NS ? RDC_ABORT_NS : c->net->p.linger_ns);
@@ -365,8 +377,9 @@ void rdc_expired(struct rdc *c)
 		rdc_probe(c);
 		rdc_keep(c);
 	} else if (c->state == RDC_CLOSING) {
-		log_line(LOG_NOTE, "rdma: %s did not acknowledge the end of the connection",
-			 rdc_name(&c->peer, name));
+		if (!c->gone)
+			log_line(LOG_NOTE, "rdma: %s did not acknowledge the end of the connection",
+				 rdc_name(&c->peer, name));
 		finish_close(c);
 	} else {
 		rdc_connect_failed(c, ETIMEDOUT);

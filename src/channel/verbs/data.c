@@ -45,7 +45,8 @@ void rdc_data_init(struct rdc *c)
 	c->seq = 0;
 	c->want_ctrl = 0;
 	c->limited = c->hurry = c->failing = false;
-	c->established = c->told = c->rx_end = c->rx_shut = c->gone = c->tx_shut = false;
+	c->established = c->told = c->rx_end = c->rx_shut = c->gone = c->left = false;
+	c->tx_shut = c->bye = false;
 }
 
 void rdc_local_conn(const struct rdc *c, struct wire_rsock_conn *out)
@@ -256,6 +257,7 @@ static void say_goodbye(struct rdc *c)
 		return;
 	c->want_ctrl = 0;
 	c->tx_shut = true;
+	c->bye = ctrl == WIRE_RSOCK_DISCONNECT;
 	post_ctrl(c, wire_rsock_imm(WIRE_RSOCK_OP_CTRL, ctrl), NULL);
 }
 

@@ -195,6 +195,7 @@ struct rdc {
 	bool rx_end;      /* no byte follows rx_pos */
 	bool rx_shut;     /* by our side */
 	bool gone;        /* the peer has disconnected in good order */
+	bool left;        /* its CM has said so: it waits for nothing of ours any more */
 
 	/* send */
 	uint64_t tx_tail;      /* told by the owner */
@@ -212,6 +213,7 @@ struct rdc {
 	unsigned
 		want_ctrl; /* 1 + what to say when there is room: WIRE_RSOCK_SHUTDOWN or _DISCONNECT; 0: nothing */
 	bool tx_shut; /* said it */
+	bool bye;     /* that it was _DISCONNECT */
 	bool hurry;   /* the owner waits until all is acknowledged */
 	bool failing; /* a send has failed, as `failure` says: an error once what arrived before is known */
 	struct verbs_wc failure;

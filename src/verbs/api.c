@@ -154,10 +154,15 @@ static void address_of_gid(gpunet_verbs_t *v)
 
 static int add_name(const struct verbs_device_info *d, void *arg)
 {
+	static const char more[] = ", ...";
 	char *to = arg;
 	size_t n = strlen(to);
 
 	/* A machine may have more than a line has room for. */
+	if (n + strlen(d->name) + sizeof(more) + 2 > NAMES_MAX) {
+		memcpy(to + n, more, sizeof(more));
+		return 1;
+	}
 	snprintf(to + n, NAMES_MAX - n, "%s%s", n ? ", " : "", d->name);
 	return 0;
 }

@@ -101,11 +101,28 @@ static void addresses_that_do_not_resolve_are_known(void **state)
 	assert_int_equal(after_a_packet(&p), -EHOSTUNREACH);
 }
 
-/* A machine with many addresses has all of them: one behind the first 32 can be bound as well. */
+static int count(const struct vaddr *a, void *arg)
+{
+	unsigned *n = arg;
+
+	*n += strcmp(a->dev, "vb") == 0;
+	return 0;
+}
+
+static int count_device(const struct verbs_device_info *d, void *arg)
+{
+	unsigned *n = arg;
+
+	*n += strncmp(d->name, "rnic:10.79.0.", 13) == 0;
+	return 0;
+}
+
+/* A machine with many addresses has all of them: one behind the first 32 can be bound as well, and is a device. */
 static void an_address_behind_many_others_is_found(void **state)
 {
 	const uint8_t last[4] = { 10, 79, 0, 40 };
 	struct vaddr v;
+	unsigned before = 0, after = 0, devices = 0;
 	uint8_t gid[16];
 
 	(void)state;
@@ -113,12 +130,17 @@ static void an_address_behind_many_others_is_found(void **state)
 		skip();
 	wire_gid_from_v4(gid, last);
 	assert_int_equal(vaddr_find(gid, 0, &v), -EADDRNOTAVAIL);
+	assert_int_equal(vaddr_each(count, &before), 0);
 	assert_int_equal(system("seq 40 | sed 's|.*|addr add 10.79.0.&/24 dev vb|' | ip -batch -"),
 			 0);
 	assert_int_equal(vaddr_find(gid, 0, &v), 0);
 	assert_string_equal(v.dev, "vb");
 	assert_int_equal(v.mtu, 1500);
 	assert_true(vaddr_is_local(gid));
+	assert_int_equal(vaddr_each(count, &after), 0);
+	assert_int_equal(after - before, 40);
+	assert_int_equal(verbs_rnic.devices(NULL, count_device, &devices), 0);
+	assert_int_equal(devices, 40);
 }
 
 /* Somebody who is there and silent may yet answer. */

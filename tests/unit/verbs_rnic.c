@@ -40,6 +40,21 @@ static const struct verbs_ops *const ops = &verbs_rnic;
 
 enum { MEM = 1 << 20, DEPTH = 64 };
 
+/* Addresses and a port that another run of this program at the same time does not use; 127.0.0.1 is everybody's. */
+static char device_name[32], nowhere[20], mute[20];
+static const char *const here = device_name + 5; /* "rnic:" */
+static uint16_t common_port;
+
+static void choose_names(void)
+{
+	unsigned n = (unsigned)getpid(), x = 1 + n / 253 % 253, y = 1 + n % 253;
+
+	snprintf(device_name, sizeof(device_name), "rnic:127.%u.%u.9", x, y);
+	snprintf(nowhere, sizeof(nowhere), "127.%u.%u.77", x, y);
+	snprintf(mute, sizeof(mute), "127.%u.%u.78", x, y);
+	common_port = (uint16_t)(10000 + n % 20000);
+}
+
 /* One end: a network with a connection. */
 struct end {
 	struct verbs *v;
@@ -311,13 +326,13 @@ static void transfer(const char *host, bool spin)
 static void two_networks_sleeping(void **state)
 {
 	(void)state;
-	transfer("127.0.0.9", false);
+	transfer(here, false);
 }
 
 static void two_networks_spinning(void **state)
 {
 	(void)state;
-	transfer("127.0.0.9", true);
+	transfer(here, true);
 }
 
 static void connections_are_refused(void **state)
@@ -329,14 +344,14 @@ static void connections_are_refused(void **state)
 	(void)state;
 	end_open(&a);
 	end_open(&b);
-	l = listener(&b, "127.0.0.9", 7471);
-	begin(&a, "127.0.0.9", 7472);
+	l = listener(&b, here, 7471);
+	begin(&a, here, 7472);
 	ev = next_event(&a, VERBS_EVENT_REJECTED);
 	assert_int_equal(ev.status, -ECONNREFUSED);
 	assert_int_equal(ev.reason, 8);
 	end_close(&a);
 	end_open(&a);
-	begin(&a, "127.0.0.9", 7471);
+	begin(&a, here, 7471);
 	ev = next_event(&b, VERBS_EVENT_CONNECT_REQUEST);
 	assert_int_equal(ops->reject(ev.request, "no", 2), 0);
 	ops->id_destroy(ev.request);
@@ -347,7 +362,7 @@ static void connections_are_refused(void **state)
 	end_close(&a);
 	/* A listener that goes away with a request that nobody took. */
 	end_open(&a);
-	begin(&a, "127.0.0.9", 7471);
+	begin(&a, here, 7471);
 	usleep(50000);
 	ops->id_destroy(l);
 	ev = next_event(&a, VERBS_EVENT_REJECTED);
@@ -364,7 +379,7 @@ static void an_address_that_nobody_serves(void **state)
 
 	(void)state;
 	end_open(&e);
-	begin(&e, "127.0.0.77", 7471);
+	begin(&e, nowhere, 7471);
 	assert_int_equal(next_event(&e, VERBS_EVENT_UNREACHABLE).status, -ECONNREFUSED);
 	end_close(&e);
 }
@@ -380,7 +395,7 @@ static void *no_shared_memory(const char *name, size_t size, int *fd)
 /* The device's thread keeps the time of what a call has begun, where nothing else wakes it: no page of counters, no answer. */
 static void a_request_without_an_answer_is_repeated(void **state)
 {
-	struct sockaddr_in silent = at("127.0.0.78", 4791);
+	struct sockaddr_in silent = at(mute, 4791);
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), requests = 0;
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	char buf[512];
@@ -390,7 +405,7 @@ static void a_request_without_an_answer_is_repeated(void **state)
 	assert_int_equal(bind(fd, (struct sockaddr *)&silent, sizeof(silent)), 0);
 	sys.map_fd = no_shared_memory;
 	end_open(&e);
-	begin(&e, "127.0.0.78", 7471);
+	begin(&e, mute, 7471);
 	while (requests < 2) {
 		assert_int_equal(poll(&p, 1, 10000), 1);
 		/* An empty datagram asks whether anybody is there. */
@@ -403,14 +418,14 @@ static void a_request_without_an_answer_is_repeated(void **state)
 
 static void ports_belong_to_one(void **state)
 {
-	struct sockaddr_in a = at("127.0.0.9", 7471), any = at("127.0.0.9", 0);
+	struct sockaddr_in a = at(here, 7471), any = at(here, 0);
 	struct verbs_id *id, *l;
 	socklen_t n = sizeof(any);
 	struct end e;
 
 	(void)state;
 	end_open(&e);
-	l = listener(&e, "127.0.0.9", 7471);
+	l = listener(&e, here, 7471);
 	assert_int_equal(ops->id_create(e.e, NULL, &id), 0);
 	assert_int_equal(ops->bind(id, (struct sockaddr *)&a, sizeof(a)), -EADDRINUSE);
 	assert_int_equal(ops->id_option(id, VERBS_ID_REUSEADDR, 1), 0);
@@ -458,7 +473,7 @@ static void ports_that_are_chosen_differ(void **state)
 	(void)state;
 	end_open(&e);
 	for (i = 0; i < MANY; i++) {
-		port = chosen_port(&e, &id[i], "127.0.0.9");
+		port = chosen_port(&e, &id[i], here);
 		assert_int_equal(seen[port]++, 0);
 	}
 	for (i = 0; i < MANY; i++)
@@ -492,10 +507,10 @@ static void who_listens_where_another_connects_from_has_the_port(void **state)
 
 	(void)state;
 	end_open(&e);
-	port = chosen_port(&e, &from, "127.0.0.9");
+	port = chosen_port(&e, &from, here);
 	while (port_has_a_name(port)) { /* of another program's listener */
 		ops->id_destroy(from);
-		port = chosen_port(&e, &from, "127.0.0.9");
+		port = chosen_port(&e, &from, here);
 	}
 	a = at("127.0.0.1", port);
 	assert_int_equal(ops->id_create(e.e, &e, &l), 0);
@@ -512,7 +527,7 @@ static void who_listens_where_another_connects_from_has_the_port(void **state)
 static void memory_that_is_not_there_is_refused(void **state)
 {
 	struct verbs_mem m = { .addr = (void *)8192, .fd = -1, .length = 4096 };
-	struct sockaddr_in a = at("127.0.0.9", 0);
+	struct sockaddr_in a = at(here, 0);
 	struct verbs_mr *mr;
 	struct end e;
 
@@ -533,7 +548,7 @@ static void memory_that_is_not_there_is_refused(void **state)
 static void memory_that_is_read_only_is_not_written(void **state)
 {
 	struct verbs_mem m = { .fd = -1, .length = 8192 };
-	struct sockaddr_in a = at("127.0.0.9", 0);
+	struct sockaddr_in a = at(here, 0);
 	struct verbs_mr *mr;
 	struct end e;
 	uint8_t *p = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -621,8 +636,8 @@ static void a_child_has_no_part_in_it(void **state)
 	assert_int_equal(pipe(done) | pipe(go), 0);
 	end_open(&a);
 	end_open(&b);
-	l = listener(&b, "127.0.0.9", 7471);
-	begin(&a, "127.0.0.9", 7471);
+	l = listener(&b, here, 7471);
+	begin(&a, here, 7471);
 	take(&b);
 	joined(&a, &b);
 	assert_true(has_page());
@@ -636,7 +651,7 @@ static void a_child_has_no_part_in_it(void **state)
 		c = has_page();
 #ifndef __SANITIZE_THREAD__ /* it forbids new threads there */
 		end_open(&own);
-		l = listener(&own, "127.0.0.9", 7473);
+		l = listener(&own, here, 7473);
 		ops->id_destroy(l);
 		end_close(&own);
 #else
@@ -654,7 +669,7 @@ static void a_child_has_no_part_in_it(void **state)
 	ops->id_destroy(l);
 	end_close(&b);
 	/* The child is still there. */
-	transfer("127.0.0.9", false);
+	transfer(here, false);
 	assert_int_equal(write(go[1], &c, 1), 1);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
@@ -714,8 +729,8 @@ static void an_id_moves_with_its_events(void **state)
 	(void)state;
 	end_open(&a);
 	end_open(&b);
-	l = listener(&b, "127.0.0.9", 7471);
-	begin(&a, "127.0.0.9", 7471);
+	l = listener(&b, here, 7471);
+	begin(&a, here, 7471);
 	take(&b);
 	joined(&a, &b);
 	assert_int_equal(ops->events_open(b.v, 0, &other), 0);
@@ -737,6 +752,35 @@ static void an_id_moves_with_its_events(void **state)
 	end_close(&b);
 }
 
+static void a_listener_moves_with_its_requests(void **state)
+{
+	struct verbs_events *other;
+	struct verbs_event ev;
+	struct pollfd p;
+	struct end a, b;
+	struct verbs_id *l;
+	int user;
+
+	(void)state;
+	end_open(&a);
+	end_open(&b);
+	l = listener(&b, here, 7471);
+	begin(&a, here, 7471);
+	p = (struct pollfd){ .fd = ops->events_fd(b.e), .events = POLLIN };
+	assert_int_equal(poll(&p, 1, 20000), 1);
+	assert_int_equal(ops->events_open(b.v, 0, &other), 0);
+	assert_int_equal(ops->id_migrate(l, other, &user), 0);
+	no_event(&b);
+	assert_int_equal(ops->event_next(other, &ev), 0);
+	assert_int_equal(ev.type, VERBS_EVENT_CONNECT_REQUEST);
+	assert_ptr_equal(ev.user, &user);
+	end_close(&a);
+	ops->id_destroy(ev.request);
+	ops->id_destroy(l);
+	ops->events_close(other);
+	end_close(&b);
+}
+
 /* What a listener was asked for and its user has taken is the user's: a server of one client closes it first. */
 static void a_request_that_was_taken_outlives_its_listener(void **state)
 {
@@ -749,10 +793,10 @@ static void a_request_that_was_taken_outlives_its_listener(void **state)
 	end_open(&a);
 	end_open(&b);
 	end_open(&late);
-	l = listener(&b, "127.0.0.9", 7471);
-	begin(&a, "127.0.0.9", 7471);
+	l = listener(&b, here, 7471);
+	begin(&a, here, 7471);
 	ev = next_event(&b, VERBS_EVENT_CONNECT_REQUEST);
-	begin(&late, "127.0.0.9", 7471);
+	begin(&late, here, 7471);
 	usleep(20000); /* usually it is there by then, and not taken */
 	ops->id_destroy(l);
 	b.id = ev.request;
@@ -777,8 +821,8 @@ static void a_connection_that_ends_at_once_says_so(void **state)
 	(void)state;
 	end_open(&a);
 	end_open(&b);
-	l = listener(&b, "127.0.0.9", 7471);
-	begin(&a, "127.0.0.9", 7471);
+	l = listener(&b, here, 7471);
+	begin(&a, here, 7471);
 	take(&b);
 	p.fd = ops->events_fd(a.e);
 	assert_int_equal(poll(&p, 1, 10000), 1);
@@ -862,7 +906,7 @@ static void a_completion_while_the_descriptor_is_drained_is_not_the_last(void **
 	(void)state;
 	sys.read = read_late;
 	end_open(&e);
-	assert_int_equal(ops->device_open(e.v, "rnic:127.0.0.9", &d), 0);
+	assert_int_equal(ops->device_open(e.v, device_name, &d), 0);
 	assert_int_equal(ops->comp_open(d, &c), 0);
 	alone_open(&a, d, c);
 	alone_open(&b, d, c);
@@ -905,7 +949,7 @@ static void signals_are_for_the_programs_threads(void **state)
 
 	(void)state;
 	end_open(&e);
-	assert_int_equal(ops->device_open(e.v, "rnic:127.0.0.9", &d), 0);
+	assert_int_equal(ops->device_open(e.v, device_name, &d), 0);
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
 	sigaction(SIGUSR1, &sa, &before);
@@ -956,8 +1000,8 @@ static void nothing_spins_when_idle(void **state)
 	(void)state;
 	end_open(&a);
 	end_open(&b);
-	l = listener(&b, "127.0.0.9", 7471);
-	begin(&a, "127.0.0.9", 7471);
+	l = listener(&b, here, 7471);
+	begin(&a, here, 7471);
 	take(&b);
 	joined(&a, &b);
 	exchange(&a, &b, false);
@@ -982,7 +1026,7 @@ static void server(int ready)
 	struct verbs_id *l;
 
 	end_open(&e);
-	l = listener(&e, "127.0.0.1", 7471);
+	l = listener(&e, "127.0.0.1", common_port);
 	assert_int_equal(write(ready, "r", 1), 1);
 	e.id = next_event(&e, VERBS_EVENT_CONNECT_REQUEST).request;
 	end_equip(&e);
@@ -1021,7 +1065,7 @@ static void client(void)
 	unsigned i, k;
 
 	end_open(&e);
-	begin(&e, "127.0.0.1", 7471);
+	begin(&e, "127.0.0.1", common_port);
 	next_event(&e, VERBS_EVENT_ESTABLISHED);
 	for (i = 1; i <= 200; i++) {
 		struct verbs_send_wr wr = { .wr_id = 2,
@@ -1089,7 +1133,7 @@ static void a_peer_that_is_killed(void **state)
 	assert_int_equal(read(p[0], &c, 1), 1);
 	end_open(&e);
 
-	begin(&e, "127.0.0.1", 7471);
+	begin(&e, "127.0.0.1", common_port);
 	next_event(&e, VERBS_EVENT_ESTABLISHED);
 	kill(pid, SIGKILL);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -1126,6 +1170,7 @@ int main(void)
 		cmocka_unit_test(a_child_has_no_part_in_it),
 		cmocka_unit_test(a_child_of_a_busy_process_can_close),
 		cmocka_unit_test(an_id_moves_with_its_events),
+		cmocka_unit_test(a_listener_moves_with_its_requests),
 		cmocka_unit_test(a_request_that_was_taken_outlives_its_listener),
 		cmocka_unit_test(a_connection_that_ends_at_once_says_so),
 		cmocka_unit_test(a_completion_while_the_descriptor_is_drained_is_not_the_last),
@@ -1135,5 +1180,6 @@ int main(void)
 		cmocka_unit_test(a_peer_that_is_killed),
 	};
 
+	choose_names();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,19 +124,43 @@ static void set_mtu(struct vaddr *v)
 		v->mtu = forced + HEADERS;
 }
 
-int vaddr_list(struct vaddr *a, unsigned max)
+int vaddr_each(int (*fn)(const struct vaddr *a, void *arg), void *arg)
 {
 	struct ifaddrs *all, *i;
-	unsigned n = 0;
+	struct vaddr a;
+	int rc = 0;
 
 	if (getifaddrs(&all))
 		return -errno;
-	for (i = all; i && n < max; i = i->ifa_next) {
-		if (take(&a[n], i))
-			set_mtu(&a[n++]);
+	for (i = all; i && !rc; i = i->ifa_next) {
+		if (!take(&a, i))
+			continue;
+		set_mtu(&a);
+		rc = fn(&a, arg);
 	}
 	freeifaddrs(all);
-	return (int)n;
+	return rc;
+}
+
+struct first {
+	struct vaddr *a;
+	unsigned n, max;
+};
+
+static int add(const struct vaddr *a, void *arg)
+{
+	struct first *f = arg;
+
+	f->a[f->n++] = *a;
+	return f->n == f->max;
+}
+
+int vaddr_list(struct vaddr *a, unsigned max)
+{
+	struct first f = { a, 0, max };
+	int rc = vaddr_each(add, &f);
+
+	return rc < 0 ? rc : (int)f.n;
 }
 
 static bool loopback4(const uint8_t gid[16])

@@ -186,16 +186,42 @@ static void move(struct vevent *ev, struct verbs_events *to)
 	ring(to);
 }
 
-int vid_migrate(struct verbs_id *id, struct verbs_events *to, void *user)
+static void move_id(struct verbs_id *id, struct verbs_events *to, void *user)
 {
 	unsigned i;
 
-	pthread_mutex_lock(&id->v->ev_lock);
 	id->user = user;
-	if (id->e != to) {
-		id->e = to;
-		for (i = 0; i < 3; i++)
-			move(&id->ev[i], to);
+	id->e = to;
+	for (i = 0; i < 3; i++)
+		move(&id->ev[i], to);
+}
+
+struct verbs_id *vevents_request(const struct verbs_id *id)
+{
+	struct list *l;
+
+	for (l = id->e->queue.next; l != &id->e->queue; l = l->next) {
+		struct vevent *ev = list_entry(l, struct vevent, link);
+
+		if (ev->request && ev->id == id)
+			return ev->request;
+	}
+	return NULL;
+}
+
+int vid_migrate(struct verbs_id *id, struct verbs_events *to, void *user)
+{
+	struct verbs_id *request;
+
+	pthread_mutex_lock(&id->v->ev_lock);
+	if (id->e == to) {
+		id->user = user;
+	} else {
+		while ((request = vevents_request(id)) != NULL) {
+			move(&request->request_ev, to);
+			move_id(request, to, user);
+		}
+		move_id(id, to, user);
 	}
 	pthread_mutex_unlock(&id->v->ev_lock);
 	return 0;

@@ -81,16 +81,10 @@ static void unbind(struct verbs_id *id)
 /* The next request to a listener that nobody has taken. */
 static struct verbs_id *untaken(struct verbs_id *id)
 {
-	struct verbs_id *found = NULL;
-	struct list *l;
+	struct verbs_id *found;
 
 	pthread_mutex_lock(&id->v->ev_lock);
-	for (l = id->e->queue.next; l != &id->e->queue && !found; l = l->next) {
-		struct vevent *ev = list_entry(l, struct vevent, link);
-
-		if (ev->request && ev->id == id)
-			found = ev->request;
-	}
+	found = vevents_request(id);
 	if (found) {
 		list_del(&found->request_ev.link);
 		found->request_ev.pending = false;
@@ -99,14 +93,19 @@ static struct verbs_id *untaken(struct verbs_id *id)
 	return found;
 }
 
-void vid_destroy(struct verbs_id *id)
+static void refuse_untaken(struct verbs_id *id)
 {
 	struct verbs_id *request;
 
-	if (id->bound)
-		unbind(id);
 	while ((request = untaken(id)) != NULL)
 		vid_destroy(request);
+}
+
+void vid_destroy(struct verbs_id *id)
+{
+	if (id->bound)
+		unbind(id);
+	refuse_untaken(id);
 	if (id->dev) {
 		struct vhost *h = id->dev->host;
 
@@ -305,6 +304,8 @@ int vid_listen(struct verbs_id *id, int backlog)
 		id->on[i].l = NULL;
 		vhost_unlock(h);
 	}
+	/* Peers may have been faster. */
+	refuse_untaken(id);
 	return rc;
 }
 

@@ -218,7 +218,9 @@ struct verbs_qp {
 
 /* --- addr.c ------------------------------------------------------------------------------------- */
 
-/* The machine's addresses, of interfaces that are up: at most `max`; how many, or a negative errno. */
+/* Calls fn for each of the machine's addresses, of interfaces that are up, until it returns other than 0: that, or a negative errno. */
+int vaddr_each(int (*fn)(const struct vaddr *a, void *arg), void *arg);
+/* The first `max` of them; how many, or a negative errno. */
 int vaddr_list(struct vaddr *a, unsigned max);
 /* One of them. -EADDRNOTAVAIL. Any of 127.0.0.0/8 is one. */
 int vaddr_find(const uint8_t gid[16], uint32_t scope, struct vaddr *out);
@@ -317,6 +319,8 @@ uint64_t vstat_look(struct vhost *h, uint64_t now);
 void vevent_put(struct vevent *ev, enum verbs_event_type type, int status, unsigned reason);
 /* Takes an id's events out of its queue. */
 void vevents_drop(struct verbs_id *id);
+/* The next request to a listener that nobody has taken, or NULL. Under ev_lock. */
+struct verbs_id *vevents_request(const struct verbs_id *l);
 /* A queue pair failed; the port went up or down: VPENDING_*. */
 void vevents_device(struct verbs_device *d, unsigned what);
 int vevents_open(struct verbs *v, unsigned flags, struct verbs_events **out);

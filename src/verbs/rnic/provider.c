@@ -138,18 +138,26 @@ static void describe(const struct vaddr *a, struct verbs_device_info *d)
 		 "software RNIC, RoCEv2 over UDP, interface %s, MTU %u", a->dev, a->mtu);
 }
 
+struct listing {
+	int (*fn)(const struct verbs_device_info *d, void *arg);
+	void *arg;
+};
+
+static int list_one(const struct vaddr *a, void *arg)
+{
+	const struct listing *l = arg;
+	struct verbs_device_info d;
+
+	describe(a, &d);
+	return l->fn(&d, l->arg);
+}
+
 static int rnic_prov_devices(struct verbs *v,
 			     int (*fn)(const struct verbs_device_info *d, void *arg), void *arg)
 {
-	struct vaddr a[VRNIC_ADDRESSES];
-	struct verbs_device_info d;
-	int n = vaddr_list(a, VRNIC_ADDRESSES), i, rc = 0;
+	struct listing l = { fn, arg };
 
-	for (i = 0; i < n && !rc; i++) {
-		describe(&a[i], &d);
-		rc = fn(&d, arg);
-	}
-	return n < 0 ? n : rc;
+	return vaddr_each(list_one, &l);
 }
 
 /* Its names are addresses: "rnic:ADDRESS". */

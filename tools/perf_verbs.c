@@ -390,7 +390,7 @@ static int make_memory(struct pv *p)
 	/* A peer may spread small messages over a page. */
 	p->half = (n + PAGE - 1) / PAGE * PAGE;
 	p->mem = aligned_alloc(PAGE, 2 * p->half);
-	p->ns = calloc(p->o.count + 1, sizeof(*p->ns));
+	p->ns = calloc(pv_is_latency(p->o.kind) ? p->o.count + 1 : 1, sizeof(*p->ns));
 	if (!p->mem || !p->ns)
 		return tool_fail("memory is short");
 	memset(p->mem, p->client ? 1 : 0, p->half);

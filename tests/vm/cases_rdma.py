@@ -3,7 +3,7 @@
 
 import re
 
-from vmlib import Fail, Packets, case, check, echo, figure, netem
+from vmlib import Fail, Packets, case, check, echo, figure, needs, netem
 
 NO_RNR = ("rcvd_rnr_err", "send_rnr_err")
 
@@ -265,6 +265,7 @@ def rdma_dead_host(env):
 @case(60)
 def rdma_example_rsocket(env):
     """The example of a CPU program over librdmacm's rsockets."""
+    needs(env, "example-rsocket")
     _, url = echo(env, env.m1, "rdma://10.0.2.1:7471")
     with Packets(env, 4):
         out = env.m2.run("example-rsocket 10.0.2.1 7471 'hello kernel'", 30)

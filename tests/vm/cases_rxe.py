@@ -6,7 +6,7 @@ When one of these fails, no case of gpunet's own means anything. Their lines hav
 
 import re
 
-from vmlib import PERFTEST_ROW, PRELOAD, Packets, await_listener, case, check, figure
+from vmlib import PERFTEST_ROW, PRELOAD, Packets, await_listener, case, check, figure, needs
 
 
 def pair(env, server, client, port=None, seconds=60, packets=4):
@@ -68,6 +68,7 @@ def rxe_perftest(env):
 @case()
 def rxe_windows(env):
     """Memory windows of both types are bound in RTS only, so no key of one can stand in REQ or REP (docs/wire/rsocket.md)."""
+    needs(env, "mw_bind")
     out = env.m1.run("mw_bind rxe0 1", 30)
     check(out == "windows 1, type 2B 1\nINIT 22 22\nRTR 22 22\nRTS 0 0\ncompleted 2\n", out)
 

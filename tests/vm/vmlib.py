@@ -9,7 +9,8 @@ import tarfile
 from machines import Fail, Local, Skip, check, ip  # noqa: F401
 
 CASES = []
-PROGRAMS = ("vm_peer", "rdma_peer", "example-rsocket", "mw_bind")  # of the build, for the machines, besides the tool
+# Of the build, for the machines, besides the tool. Some are built only where rdma-core's headers are: see needs().
+PROGRAMS = ("vm_peer", "rdma_peer", "example-rsocket", "mw_bind")
 PRELOAD = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so.1"
 
 
@@ -92,7 +93,8 @@ class Env:
         with tarfile.open(fileobj=raw, mode="w") as tar:
             tar.add(self.gpunet, "usr/bin/gpunet")
             for name in PROGRAMS:
-                tar.add(program(self, name), f"usr/bin/{name}")
+                if os.path.exists(path := beside(self, name)):
+                    tar.add(path, f"usr/bin/{name}")
         for machine in self.machines:
             machine.run("tar -x -C /", data=raw.getvalue())
 
@@ -123,12 +125,22 @@ class Packets:
                 check(n >= self.at_least, f"machine {m.number}: only {n} {name}: not over RDMA")
 
 
+def beside(env, name):
+    return os.path.join(os.path.dirname(env.gpunet), name)
+
+
 def program(env, name):
     """One of the build's other programs, beside the tool."""
-    path = os.path.join(os.path.dirname(env.gpunet), name)
+    path = beside(env, name)
     if not os.path.exists(path):
         raise Fail(f"there is no program {path}")
     return path
+
+
+def needs(env, name):
+    """Skips the case where the build has no such program."""
+    if not os.path.exists(beside(env, name)):
+        raise Skip(f"no {name} in this build, which needs rdma-core's headers")
 
 
 def await_listener(machine, port, seconds=30):

@@ -41,7 +41,7 @@ static const struct verbs_ops *const ops = &verbs_rnic;
 enum { MEM = 1 << 20, DEPTH = 64 };
 
 /* Addresses and a port that another run of this program at the same time does not use; 127.0.0.1 is everybody's. */
-static char device_name[32], nowhere[20], mute[20];
+static char device_name[32], nowhere[20], mute[20], alone[20];
 static const char *const here = device_name + 5; /* "rnic:" */
 static uint16_t common_port;
 
@@ -52,6 +52,7 @@ static void choose_names(void)
 	snprintf(device_name, sizeof(device_name), "rnic:127.%u.%u.9", x, y);
 	snprintf(nowhere, sizeof(nowhere), "127.%u.%u.77", x, y);
 	snprintf(mute, sizeof(mute), "127.%u.%u.78", x, y);
+	snprintf(alone, sizeof(alone), "127.%u.%u.10", x, y);
 	common_port = (uint16_t)(10000 + n % 20000);
 }
 
@@ -182,17 +183,32 @@ static struct verbs_conn_param say(const char *text)
 	return p;
 }
 
-static void begin(struct end *e, const char *host, uint16_t port)
+static void go_on(struct end *e, const char *host, uint16_t port)
 {
 	struct verbs_conn_param p = say("hello");
 	struct sockaddr_in a = at(host, port);
 
-	assert_int_equal(ops->id_create(e->e, e, &e->id), 0);
-	assert_null(ops->id_device(e->id));
 	assert_int_equal(ops->resolve(e->id, (struct sockaddr *)&a, sizeof(a), 1000), 0);
 	assert_ptr_equal(next_event(e, VERBS_EVENT_RESOLVED).id, e->id);
 	end_equip(e);
 	assert_int_equal(ops->connect(e->id, &p), 0);
+}
+
+/* From an address of our own: on 127.0.0.1 other programs' packets may come by. */
+static void begin_alone(struct end *e, const char *host, uint16_t port)
+{
+	struct sockaddr_in a = at(alone, 0);
+
+	assert_int_equal(ops->id_create(e->e, e, &e->id), 0);
+	assert_int_equal(ops->bind(e->id, (struct sockaddr *)&a, sizeof(a)), 0);
+	go_on(e, host, port);
+}
+
+static void begin(struct end *e, const char *host, uint16_t port)
+{
+	assert_int_equal(ops->id_create(e->e, e, &e->id), 0);
+	assert_null(ops->id_device(e->id));
+	go_on(e, host, port);
 }
 
 static void take(struct end *e)
@@ -822,7 +838,7 @@ static void a_connection_that_ends_at_once_says_so(void **state)
 	end_open(&a);
 	end_open(&b);
 	l = listener(&b, here, 7471);
-	begin(&a, here, 7471);
+	begin_alone(&a, here, 7471);
 	no_event(&a); /* what is readable from now on is the answer */
 	take(&b);
 	p.fd = ops->events_fd(a.e);
@@ -1002,7 +1018,7 @@ static void nothing_spins_when_idle(void **state)
 	end_open(&a);
 	end_open(&b);
 	l = listener(&b, here, 7471);
-	begin(&a, here, 7471);
+	begin_alone(&a, here, 7471);
 	take(&b);
 	joined(&a, &b);
 	exchange(&a, &b, false);

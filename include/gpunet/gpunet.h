@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include <gpunet/api.h>
+#include <gpunet/dev/abi/version.h>
 #include <gpunet/version.h>
 
 GPUNET_BEGIN_DECLS
@@ -100,9 +101,14 @@ struct gpunet_options {
  * pinning waits for it. `opt` may be NULL. On success *out is the network; on failure *out is unchanged and nothing is
  * left behind.
  * -EINVAL an option is out of range or unknown (a larger size than this library knows, too); -ENODEV there is no such
- * device; -ENOMEM memory or pinned memory is short; -EMFILE, -ENFILE, -EAGAIN descriptors or threads are.
+ * device; -ENOMEM memory or pinned memory is short; -EMFILE, -ENFILE, -EAGAIN descriptors or threads are; -EPROTO the
+ * program's headers and the library are of different versions (a macro of the same name tells of the headers').
  */
 int gpunet_open(gpunet_t **out, const struct gpunet_options *opt);
+
+/* What that macro calls: opens for a program with headers of the given GNET_ABI_VERSION. */
+int gpunet_open_abi(unsigned abi, gpunet_t **out, const struct gpunet_options *opt);
+#define gpunet_open(...) gpunet_open_abi(GNET_ABI_VERSION, __VA_ARGS__)
 
 /*
  * Ends the network. Kernels' waits end with -ECANCELED; then waits up to `timeout_ms` for the kernels of this network to

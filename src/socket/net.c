@@ -335,12 +335,18 @@ static void destroy(struct gpunet *g)
 	sys.free(g);
 }
 
-int gpunet_open(gpunet_t **out, const struct gpunet_options *opt)
+int gpunet_open_abi(unsigned abi, gpunet_t **out, const struct gpunet_options *opt)
 {
 	struct gpunet *g;
 	int rc;
 
 	log_get_level(); /* a wrong GPUNET_LOG is told now, not with the first message, which may never come */
+	if (abi != GNET_ABI_VERSION)
+		return log_error(
+			-EPROTO,
+			"the program was compiled with gpunet headers of ABI %u, and the library loaded, %s, has ABI %u; "
+			"compile the program with the headers of that library, or let it load its own",
+			abi, gpunet_version(), GNET_ABI_VERSION);
 	if (!out)
 		return log_error(-EINVAL, "gpunet_open needs a place for the network");
 	g = sys.alloc(sizeof(*g));
@@ -367,6 +373,12 @@ int gpunet_open(gpunet_t **out, const struct gpunet_options *opt)
 	}
 	*out = g;
 	return 0;
+}
+
+/* For who has no use for the macro, such as other languages. */
+int(gpunet_open)(gpunet_t **out, const struct gpunet_options *opt)
+{
+	return gpunet_open_abi(GNET_ABI_VERSION, out, opt);
 }
 
 /* Users pass on what a failed gpunet_open has left. */

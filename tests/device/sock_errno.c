@@ -61,6 +61,31 @@ GNET_DEV int kinds(struct test_args *a, struct test_report *r)
 	return 0;
 }
 
+/* A kernel of other headers than the library's, or a handle that is none, is told at its first call. */
+GNET_DEV int versions(struct test_args *a, struct test_report *r)
+{
+	__shared__ gnet_t other;
+	int fd;
+
+	for (int wrong = 0; wrong < 4; wrong++) {
+		if (threadIdx.x == 0) {
+			other = *a->net;
+			other.magic += wrong == 1;
+			other.version += wrong == 2;
+			other.size += wrong == 3;
+		}
+		__syncthreads();
+		fd = gsocket(&other, GNET_AF_INET, GNET_SOCK_STREAM, 0);
+		if (wrong) {
+			K_EQ(r, fd, -EPROTO);
+			continue;
+		}
+		K_GET(r, fd, fd);
+		K_EQ(r, gclose(&other, fd), 0);
+	}
+	return 0;
+}
+
 /* gbind of a fresh socket of `family` to address `i` gives `want`. */
 GNET_DEV int bind_gives(struct test_args *a, struct test_report *r, int line, int family, int i,
 			uint32_t len, int want)
@@ -174,6 +199,7 @@ GNET_DEV int mistakes(struct test_args *a, struct test_report *r, uint8_t *buf)
 {
 	K_CALL(descriptors(a, r, buf));
 	K_CALL(kinds(a, r));
+	K_CALL(versions(a, r));
 	K_CALL(binds(a, r));
 	K_CALL(connects(a, r, buf));
 	K_CALL(listeners(a, r, buf));

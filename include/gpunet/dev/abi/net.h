@@ -7,10 +7,9 @@
 #define GPUNET_DEV_ABI_NET_H
 
 #include <gpunet/dev/abi/bus.h>
+#include <gpunet/dev/abi/version.h>
 
 #define GNET_MAGIC 0x74656e67u /* "gnet" */
-/* Changes whenever a layout or a rule of dev/abi/ changes. */
-#define GNET_ABI_VERSION 9u
 
 /* In gnet_sock.tx_seg. */
 #define GNET_SOCK_SEG 0x7fffffffu

@@ -32,7 +32,6 @@
 
 #include <gpunet/stat.h>
 
-#include "base/log.h"
 #include "base/sys.h"
 #include "verbs/verbs.h"
 
@@ -93,13 +92,8 @@ static struct verbs_event next_event(struct end *e, enum verbs_event_type type)
 	struct pollfd p = { .fd = ops->events_fd(e->e), .events = POLLIN };
 	int rc, tries;
 
-	for (tries = 0; tries < 100; tries++) {
-		rc = ops->event_next(e->e, &ev);
-		if (rc == 0)
-			break;
-		assert_int_equal(rc, -EAGAIN);
+	for (tries = 0; (rc = ops->event_next(e->e, &ev)) == -EAGAIN && tries < 100; tries++)
 		poll(&p, 1, 100);
-	}
 	assert_int_equal(rc, 0);
 	assert_int_equal(ev.type, type);
 	return ev;

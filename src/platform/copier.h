@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A queue of copies into and out of a device's memory that the CPU cannot map. The copies take effect in the order in
- * which they were put in, all bytes of one before any of the next; the bytes of one come in any order. So whoever wants
- * a byte to be seen last gives it a copy of its own.
+ * A queue of copies into and out of a device's memory that the CPU cannot map. They take effect in the order in which they
+ * were put in, all bytes of one before any of the next, but for writes that follow each other and do not overlap: the bytes of
+ * those come in any order, as the bytes of one do. So whoever wants a byte to be seen last gives it a word of its own.
  *
  * The CPU's side of every copy lies in the copier's staging memory and stays as it is until a ticket says that the copy is
  * done. No call waits for the device, except drain and those marked [slow]; kernels that use the memory may be resident.
@@ -32,7 +32,7 @@ struct platform_copier_ops {
 	/* The same for 1, 2, 4 or 8 bytes at a multiple of their number: one store. */
 	void (*write_word)(struct platform_copier *c, uint64_t dst, const void *src, size_t n);
 	void (*read)(struct platform_copier *c, void *dst, uint64_t src, size_t n);
-	/* What was put in before is done once `done` says so. Tickets grow; the first is 1. */
+	/* What was put in before is done once `done` says so; it may wait for this. Tickets grow; the first is 1. */
 	void (*mark)(struct platform_copier *c, uint64_t ticket);
 	/* The newest ticket that is done (0: none), and 0; or a negative errno: nothing more will be done. */
 	int (*done)(struct platform_copier *c, uint64_t *ticket);

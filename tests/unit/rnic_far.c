@@ -95,6 +95,66 @@ static void the_last_word_of_a_write_comes_last(void **state)
 	rig_close(&g);
 }
 
+enum { TOGETHER = 6, LENGTH = 2000, STEP = 4096 };
+
+/* Bytes of message i but for the last word; the last word alone. */
+static bool body_is(const struct seen *s, size_t i)
+{
+	return memcmp(s->g->side[1].mem + i * STEP, s->after + i * LENGTH, LENGTH - 8) == 0;
+}
+
+static bool word_is(const struct seen *s, size_t i)
+{
+	return memcmp(s->g->side[1].mem + i * STEP + LENGTH - 8, s->after + (i + 1) * LENGTH - 8,
+		      8) == 0;
+}
+
+/* Who sees a message's last word has all of it and of those before it. Bodies come as they like. */
+static void words_tell_of_all_before(struct seen *s)
+{
+	size_t i, k;
+
+	for (i = 0; i < TOGETHER; i++) {
+		for (k = 0; k <= i && word_is(s, i); k++)
+			s->early += !body_is(s, k) || !word_is(s, k);
+		for (k = 0; k < i && body_is(s, i); k++)
+			s->halves += !body_is(s, k);
+	}
+}
+
+static void messages_of_a_step_come_as_they_like_but_for_their_last_words(void **state)
+{
+	struct seen s = { 0 };
+	struct rnic_qp *qp[2];
+	unsigned turn, i;
+	struct rig g;
+
+	(void)state;
+	open_far(&g, 2, 13, NULL);
+	rig_pair(&g, NULL, qp);
+	s = (struct seen){ .g = &g, .look = words_tell_of_all_before, .after = g.side[0].mem };
+	cpu_copier_watch(g.side[1].copier, on_piece, &s);
+	for (turn = 0; turn < 40; turn++) {
+		for (i = 0; i < TOGETHER * LENGTH; i++)
+			g.side[0].mem[i] = (uint8_t)(turn * 5 + i / 8 + 1);
+		/* All packets are there before a copy begins. */
+		cpu_copier_hold(g.side[1].copier, 1);
+		for (i = 0; i < TOGETHER; i++)
+			assert_int_equal(rig_post(&g, 0, qp[0], RNIC_WR_WRITE, i * LENGTH, LENGTH,
+						  i * STEP, i),
+					 0);
+		rig_run(&g, 20000);
+		cpu_copier_hold(g.side[1].copier, 0);
+		rig_run(&g, RIG_S);
+		for (i = 0; i < TOGETHER; i++)
+			rig_expect(g.side[0].scq, i, RNIC_WC_SUCCESS);
+		assert_int_equal(s.early, 0);
+	}
+	assert_true(s.halves > 100);
+	rig_unpair(qp);
+	rig_close(&g);
+}
+
 /* --- payload, then something that speaks of it -------------------------------------------------- */
 
 enum { TURNS = 60, PAYLOAD = 3000 };
@@ -395,8 +455,11 @@ static void silent_peers_do_not_keep_staging_memory(void **state)
 				 0);
 	}
 	rig_pair(&g, &with, other);
+	/* None of them is done when the wire is cut. */
+	cpu_copier_hold(g.side[1].copier, 1);
 	rig_run(&g, 3000);
 	rnic_mem_set_faults(g.net, &cut);
+	cpu_copier_hold(g.side[1].copier, 0);
 	rig_run(&g, RIG_MS);
 	rnic_mem_set_faults(g.net, &well);
 	assert_int_equal(rig_post(&g, 0, other[0], RNIC_WR_WRITE, 900000, 100000, 900000, 77), 0);
@@ -685,6 +748,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_last_word_of_a_write_comes_last),
+		cmocka_unit_test(messages_of_a_step_come_as_they_like_but_for_their_last_words),
 		cmocka_unit_test(a_flag_comes_after_the_payload),
 		cmocka_unit_test(completions_come_after_the_payload),
 		cmocka_unit_test(a_read_sees_the_write_before_it),

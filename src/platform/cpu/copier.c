@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { RANGES = 8, MAX_PIECES = 64, PACE = 48 };
+enum { RANGES = 8, MAX_PIECES = 64, PACE = 48, AT_ONCE = 8 };
 
 /* No address of a process begins with these bits, so a load or store of one faults. */
 #define FAR_BASE (UINT64_C(0xfa) << 56)
@@ -23,6 +23,9 @@ struct op {
 	const uint8_t *from;
 	size_t n;
 	uint64_t ticket;
+	/* Pieces, and which are done. */
+	unsigned pieces, left;
+	uint64_t piece_done;
 };
 
 struct cpu_copier {
@@ -35,9 +38,6 @@ struct cpu_copier {
 	unsigned nranges;
 	struct op *ring;
 	uint32_t mask, head, tail;
-	/* Of the copy at the tail: pieces, and which are done. */
-	unsigned pieces, left;
-	uint64_t piece_done;
 	uint64_t done, count;
 	int err;
 	bool held;
@@ -137,29 +137,58 @@ static void mark(struct platform_copier *p, uint64_t ticket)
 
 /* --- getting it done ---------------------------------------------------------------------------- */
 
-static void cut(struct cpu_copier *c, const struct op *o)
+static void cut(struct cpu_copier *c, struct op *o)
 {
 	unsigned most = o->n < MAX_PIECES ? (unsigned)o->n : MAX_PIECES;
 
-	c->pieces = o->kind == WORD || !c->rnd ? 1 : 1 + (unsigned)(draw(c) % most);
-	c->left = c->pieces;
-	c->piece_done = 0;
+	o->pieces = o->kind == WORD || !c->rnd ? 1 : 1 + (unsigned)(draw(c) % most);
+	o->left = o->pieces;
+	o->piece_done = 0;
 }
 
-static void one_piece(struct cpu_copier *c, const struct op *o)
+static void one_piece(struct cpu_copier *c, struct op *o)
 {
-	unsigned i = c->pieces > 1 ? (unsigned)(draw(c) % c->pieces) : 0;
+	unsigned i = o->pieces > 1 ? (unsigned)(draw(c) % o->pieces) : 0;
 	size_t from, to;
 
-	while (c->piece_done & UINT64_C(1) << i)
-		i = (i + 1) % c->pieces;
-	from = o->n * i / c->pieces;
-	to = o->n * (i + 1) / c->pieces;
+	while (o->piece_done & UINT64_C(1) << i)
+		i = (i + 1) % o->pieces;
+	from = o->n * i / o->pieces;
+	to = o->n * (i + 1) / o->pieces;
 	memcpy(o->to + from, o->from + from, to - from);
-	c->piece_done |= UINT64_C(1) << i;
-	c->left--;
+	o->piece_done |= UINT64_C(1) << i;
+	o->left--;
 	if (c->seen)
 		c->seen(c->ctx);
+}
+
+/* How many of the copies at the tail may be done at once: writes that do not overlap. */
+static unsigned at_once(const struct cpu_copier *c)
+{
+	unsigned n, i;
+
+	for (n = 0; n < AT_ONCE && c->tail + n != c->head; n++) {
+		const struct op *o = &c->ring[(c->tail + n) & c->mask], *p;
+
+		if (o->kind != WRITE)
+			break;
+		for (i = 0; i < n; i++) {
+			p = &c->ring[(c->tail + i) & c->mask];
+			if (o->to < p->to + p->n && p->to < o->to + o->n)
+				return n;
+		}
+	}
+	return n;
+}
+
+/* One of those that are not done yet, of which the one at the tail is one. */
+static struct op *some_op(struct cpu_copier *c)
+{
+	unsigned n = c->rnd ? at_once(c) : 0;
+	uint32_t i = n ? (uint32_t)(draw(c) % n) : 0;
+	struct op *o = &c->ring[(c->tail + i) & c->mask];
+
+	return o->pieces && !o->left ? &c->ring[c->tail & c->mask] : o;
 }
 
 /* False when there is nothing to do. */
@@ -174,10 +203,16 @@ static bool advance(struct cpu_copier *c)
 		c->tail++;
 		return true;
 	}
-	if (!c->left)
+	o = some_op(c);
+	if (!o->pieces)
 		cut(c, o);
 	one_piece(c, o);
-	c->tail += !c->left;
+	while (c->tail != c->head) {
+		o = &c->ring[c->tail & c->mask];
+		if (!o->pieces || o->left)
+			break;
+		c->tail++;
+	}
 	return true;
 }
 

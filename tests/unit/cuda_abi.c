@@ -84,6 +84,31 @@ SAME(CUDA_POINTER_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_SIZE);
 SAME(CUDA_POINTER_MAPPING_SIZE, CU_POINTER_ATTRIBUTE_MAPPING_SIZE);
 SAME(CUDA_POINTER_MAPPING_BASE, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR);
 
+SAME(CUDA_MEM_OP_WRITE_32, CU_STREAM_MEM_OP_WRITE_VALUE_32);
+SAME(CUDA_MEM_OP_WRITE_64, CU_STREAM_MEM_OP_WRITE_VALUE_64);
+SAME(sizeof(union cuda_word), sizeof(CUstreamBatchMemOpParams));
+#define WORD(ours, theirs)                          \
+	SAME(offsetof(union cuda_word, write.ours), \
+	     offsetof(CUstreamBatchMemOpParams, writeValue.theirs))
+WORD(operation, operation);
+WORD(address, address);
+WORD(value, value);
+WORD(value, value64);
+WORD(flags, flags);
+WORD(alias, alias);
+
+#if CUDA_VERSION >= 13000
+SAME(CUDA_COPY_IN_STREAM_ORDER, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
+SAME(CUDA_COPY_BESIDE_KERNELS, CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE);
+SAME(sizeof(struct cuda_copy_how), sizeof(CUmemcpyAttributes));
+#define HOW(ours, theirs) \
+	SAME(offsetof(struct cuda_copy_how, ours), offsetof(CUmemcpyAttributes, theirs))
+HOW(order, srcAccessOrder);
+HOW(src, srcLocHint);
+HOW(dst, dstLocHint);
+HOW(flags, flags);
+#endif
+
 /* What driver.h uses for these types where there is no <cuda.h>. */
 #define WIDTH(theirs, ours) _Static_assert(sizeof(theirs) == sizeof(ours), #theirs)
 WIDTH(CUresult, int);
@@ -104,6 +129,13 @@ _Static_assert(__builtin_types_compatible_p(CUstream, struct CUstream_st *), "CU
 	_Static_assert(__builtin_types_compatible_p(__typeof__(((struct cuda_api *)0)->slot), \
 						    __typeof__(&call)),                       \
 		       #slot);
+#if CUDA_VERSION >= 13000
+#define CALLS_13(X) X(copy_batch, cuMemcpyBatchAsync)
+#define LATER 0
+#else
+#define CALLS_13(X)
+#define LATER 1
+#endif
 #define CALLS(X)                                          \
 	X(init, cuInit)                                   \
 	X(driver_version, cuDriverGetVersion)             \
@@ -133,6 +165,8 @@ _Static_assert(__builtin_types_compatible_p(CUstream, struct CUstream_st *), "CU
 	X(pointer_attribute, cuPointerGetAttribute)       \
 	X(write_value32, cuStreamWriteValue32)            \
 	X(write_value64, cuStreamWriteValue64)            \
+	X(batch_mem_op, cuStreamBatchMemOp)               \
+	CALLS_13(X)                                       \
 	X(pointer_set, cuPointerSetAttribute)             \
 	X(range_handle, cuMemGetHandleForAddressRange)    \
 	X(flush_writes, cuFlushGPUDirectRDMAWrites)
@@ -155,6 +189,7 @@ static void symbols_are_those_of_the_header(void **state)
 	assert_string_equal(symbol_of(offsetof(struct cuda_api, slot)), NAME(call)); \
 	n++;
 	CALLS(CHECK)
+	n += LATER;
 	assert_int_equal(n, cuda_symbol_count);
 	/* Every slot is a pointer and has a row. */
 	assert_int_equal(n * sizeof(void (*)(void)), sizeof(struct cuda_api));

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define MAX_HELD 64
@@ -40,6 +41,14 @@ EXPORT result cuStreamCreateWithPriority(void **s, unsigned flags, int priority)
 EXPORT result cuStreamDestroy_v2(void *s);
 EXPORT result cuStreamQuery(void *s);
 EXPORT result cuModuleGetLoadingMode(int *mode);
+#ifdef CUDA_STUB_COPIES
+EXPORT result cuPointerGetAttribute(void *value, int attr, devptr at);
+EXPORT result cuStreamWriteValue32_v2(void *s, devptr at, uint32_t v, unsigned flags);
+EXPORT result cuStreamWriteValue64_v2(void *s, devptr at, uint64_t v, unsigned flags);
+EXPORT result cuStreamBatchMemOp_v2(void *s, unsigned n, void *ops, unsigned flags);
+EXPORT result cuMemcpyBatchAsync_v2(devptr *dst, devptr *src, size_t *size, size_t n, void *how,
+				    size_t *first, size_t hows, void *s);
+#endif
 
 /* For the test: the books, a fresh start, and contexts of the caller's own. */
 extern EXPORT struct cuda_stub_state stub_state;
@@ -310,9 +319,28 @@ result cuMemsetD8Async(devptr dev, unsigned char byte, size_t n, void *s)
 	});
 }
 
+/* What the GPU would have been given to do. Under the lock. */
+static void note_work(char what)
+{
+	if (stub_state.works < CUDA_STUB_TRACE - 1)
+		stub_state.work[stub_state.works++] = what;
+}
+
+static void wait_at_gate(void)
+{
+	const struct timespec nap = { .tv_nsec = 100000 };
+
+	while (__atomic_load_n(&stub_state.gate, __ATOMIC_ACQUIRE)) {
+		__atomic_store_n(&stub_state.in_gate, 1, __ATOMIC_RELEASE);
+		nanosleep(&nap, NULL);
+	}
+}
+
 result cuMemcpyHtoDAsync_v2(devptr dst, const void *src, size_t n, void *s)
 {
+	wait_at_gate();
 	CALL(book_in_context, {
+		note_work('c');
 		if (alive(s))
 			memcpy((void *)(uintptr_t)dst, src, n);
 		else
@@ -323,6 +351,7 @@ result cuMemcpyHtoDAsync_v2(devptr dst, const void *src, size_t n, void *s)
 result cuMemcpyDtoHAsync_v2(void *dst, devptr src, size_t n, void *s)
 {
 	CALL(book_in_context, {
+		note_work('r');
 		if (alive(s))
 			memcpy(dst, (const void *)(uintptr_t)src, n);
 		else
@@ -365,4 +394,109 @@ result cuModuleGetLoadingMode(int *mode)
 {
 	CALL(book, { *mode = 2; });
 }
+#endif
+
+#ifdef CUDA_STUB_COPIES
+result cuPointerGetAttribute(void *value, int attr, devptr at)
+{
+	CALL(book_in_context, {
+		(void)at;
+		r = attr == 2 || attr == 9 ? 0 : 1;
+		if (!r)
+			*(unsigned *)value = attr == 2 ? 2 : 0;
+	});
+}
+
+static bool takes_words(devptr at)
+{
+	return at < stub_state.no_words_from || at >= stub_state.no_words_to;
+}
+
+result cuStreamWriteValue32_v2(void *s, devptr at, uint32_t v, unsigned flags)
+{
+	CALL(book_in_context, {
+		note_work(takes_words(at) ? 'w' : 'x');
+		if (!alive(s) || flags || at % 4)
+			r = wrong("cuStreamWriteValue32_v2", 400);
+		else if (takes_words(at))
+			__atomic_store_n((uint32_t *)(uintptr_t)at, v, __ATOMIC_RELEASE);
+		else
+			r = 1;
+	});
+}
+
+result cuStreamWriteValue64_v2(void *s, devptr at, uint64_t v, unsigned flags)
+{
+	CALL(book_in_context, {
+		note_work(takes_words(at) ? 'w' : 'x');
+		if (!alive(s) || flags || at % 8)
+			r = wrong("cuStreamWriteValue64_v2", 400);
+		else if (takes_words(at))
+			__atomic_store_n((uint64_t *)(uintptr_t)at, v, __ATOMIC_RELEASE);
+		else
+			r = 1;
+	});
+}
+
+#ifndef CUDA_STUB_NO_BATCH
+/* As <cuda.h> has it, of words only. */
+union word {
+	struct {
+		unsigned operation;
+		devptr at;
+		union {
+			uint32_t v4;
+			uint64_t v8;
+		};
+	} w;
+	uint64_t pad[6];
+};
+
+result cuStreamBatchMemOp_v2(void *s, unsigned n, void *ops, unsigned flags)
+{
+	CALL(book_in_context, {
+		const union word *o = ops;
+
+		r = stub_state.words_code;
+		for (unsigned i = 0; i < n && !r; i++)
+			r = !takes_words(o[i].w.at);
+		note_work(r ? 'y' : (char)('0' + (n < 9 ? n : 9)));
+		if (!alive(s) || flags || n > 255)
+			r = wrong("cuStreamBatchMemOp_v2", 400);
+		for (unsigned i = 0; i < n && !r; i++) {
+			void *to = (void *)(uintptr_t)o[i].w.at;
+
+			if (o[i].w.operation == 5)
+				__atomic_store_n((uint64_t *)to, o[i].w.v8, __ATOMIC_RELEASE);
+			else if (o[i].w.operation == 2)
+				__atomic_store_n((uint32_t *)to, o[i].w.v4, __ATOMIC_RELEASE);
+			else
+				r = wrong("cuStreamBatchMemOp_v2", 1);
+		}
+	});
+}
+
+struct how {
+	int order, hints[4];
+	unsigned flags;
+};
+
+/* In an order that nobody would expect. */
+result cuMemcpyBatchAsync_v2(devptr *dst, devptr *src, size_t *size, size_t n, void *how,
+			     size_t *first, size_t hows, void *s)
+{
+	CALL(book_in_context, {
+		const struct how *h = how;
+
+		r = stub_state.copies_code;
+		note_work(r ? 'D' : 'C');
+		if (!r)
+			note_work((char)('0' + (n < 9 ? n : 9)));
+		if (!alive(s) || !n || hows != 1 || *first || h->order != 1 || h->flags != 1)
+			r = wrong("cuMemcpyBatchAsync_v2", 1);
+		while (!r && n--)
+			memcpy((void *)(uintptr_t)dst[n], (const void *)(uintptr_t)src[n], size[n]);
+	});
+}
+#endif
 #endif

@@ -26,6 +26,12 @@ struct cuda_stub_state {
 	int busy_from; /* from this cuStreamQuery on, counted from 1, streams never end; 0: they are idle */
 	bool old_attributes; /* numbers above 105 are CUDA_ERROR_INVALID_VALUE */
 	int kernel_timeout;
+	/* Of the stub that has calls for copies beside kernels: it stays in its next copy until this is 0 again; … */
+	int gate;
+	/* … words into this memory are CUDA_ERROR_INVALID_VALUE; … */
+	unsigned long long no_words_from, no_words_to;
+	/* … and calls for several words, or copies, are refused with these. */
+	int words_code, copies_code;
 
 	/* What it saw. */
 	int calls; /* cuGetErrorName is not counted */
@@ -34,6 +40,11 @@ struct cuda_stub_state {
 	int misuse;          /* calls that a real driver would refuse or crash on */
 	const char *misused; /* the last one */
 	unsigned register_flags, stream_flags;
+	/* Copies in (c) and out (r), several in one call (C and how many, 9 for more), refused (D); words (w), refused (x), several
+	 * in one call (2 to 9), refused (y). */
+	char work[CUDA_STUB_TRACE];
+	int works;
+	int in_gate; /* a copy is there */
 
 	/* What is held. */
 	int primary, pushed, registered, allocated, streams;

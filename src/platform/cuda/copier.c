@@ -5,9 +5,9 @@
  * Then the copies wait, but not the network.
  *
  * The calls it makes while kernels are resident, all on a non-blocking stream of its own, all from and to memory that was
- * pinned before: cuMemcpyHtoDAsync, cuMemcpyDtoHAsync, cuStreamWriteValue32 and 64, cuStreamQuery. None allocates, none
- * waits for another stream. That tickets are done is written by the GPU into pinned memory (cuStreamWriteValue64, which
- * is ordered behind the copies), so that asking costs no call.
+ * pinned before: cuMemcpyHtoDAsync, cuMemcpyBatchAsync of such copies, cuMemcpyDtoHAsync, cuStreamWriteValue32 and 64,
+ * cuStreamBatchMemOp of such writes, cuStreamQuery. None allocates, none waits for another stream. That tickets are done is written by the GPU into pinned
+ * memory (cuStreamWriteValue64, which is ordered behind the copies), so that asking costs no call.
  */
 #include "platform/cuda/copier.h"
 
@@ -26,6 +26,18 @@
 #define ALIVE_NS UINT64_C(1000000)
 #define CLOSE_NS UINT64_C(2000000000)
 
+/* So many copies wait at most until the thread is shown them; a mark shows all. */
+enum { SHOW = 8 };
+
+/* Words and tickets that follow each other become one call, of so many; and copies. */
+enum { BATCH = 64, GATHER = 16 };
+
+/* Whether the driver writes words is the same all over a piece of memory of this size. */
+enum { PIECE = 2 << 20, PIECES = 256 };
+
+/* Processors fetch two lines of 64 bytes at once. */
+enum { APART = 128 };
+
 enum kind { WRITE, WORD, READ, MARK };
 
 struct op {
@@ -36,6 +48,10 @@ struct op {
 	uint64_t ticket;
 };
 
+/*
+ * Who spins on a line makes each store to it slow, so what one side writes all the time lies in lines of its own, and the other
+ * side looks there as seldom as it can.
+ */
 struct cuda_copier {
 	struct platform_copier pub;
 	struct platform_dev *dev;
@@ -46,14 +62,31 @@ struct cuda_copier {
 	bool words; /* the driver can write words; else they are copied, and tickets cost a wait */
 	struct op *ring;
 	uint32_t mask;
-	uint32_t head; /* the caller's; read by the thread with acquire */
-	uint64_t marked;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	uint32_t tail __attribute__((aligned(64))); /* the thread's */
+	char apart1[APART];
+	uint32_t put;  /* the caller's: behind the newest copy */
+	uint32_t room; /* … up to where the ring was free */
+	uint64_t marked;
+	char apart2[APART];
+	uint32_t head; /* what of that the thread may see */
+	char apart3[APART];
+	uint32_t tail; /* the thread's */
+	char apart4[APART];
 	uint32_t asleep, stop;
 	int err; /* negative errno */
+	char apart5[APART];
+	bool batches; /* the driver takes several words in one call */
+	bool gathers; /* … and several copies */
+	/* The thread's: the pieces of memory that words went to, and whether the driver wrote them. */
+	struct known {
+		uint64_t piece;
+		bool good;
+	} known[PIECES];
+	cuda_mem_op op[BATCH];
+	cuda_devptr to[GATHER], from[GATHER];
+	size_t len[GATHER];
 };
 
 static struct cuda_copier *of(struct platform_copier *c)
@@ -70,20 +103,30 @@ static void wake(struct cuda_copier *c)
 	pthread_mutex_unlock(&c->lock);
 }
 
+/* Lets the thread see what was put in. */
+static void show(struct cuda_copier *c)
+{
+	if (c->put == c->head)
+		return;
+	/* Either the thread sees this, or it is seen asleep. */
+	__atomic_store_n(&c->head, c->put, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&c->asleep, __ATOMIC_SEQ_CST))
+		wake(c);
+}
+
 static void put(struct cuda_copier *c, struct op op)
 {
-	uint32_t head = c->head;
-
+	if (c->put == c->room)
+		c->room = __atomic_load_n(&c->tail, __ATOMIC_ACQUIRE) + c->mask + 1;
 	/* There is room, by the agreement; without it the copy would be lost, so that nothing may be believed. */
-	if (head - __atomic_load_n(&c->tail, __ATOMIC_ACQUIRE) > c->mask) {
+	if (c->put == c->room) {
 		__atomic_store_n(&c->err, -ENOBUFS, __ATOMIC_RELEASE);
 		return;
 	}
-	c->ring[head & c->mask] = op;
-	/* Either the thread sees this, or it is seen asleep. */
-	__atomic_store_n(&c->head, head + 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&c->asleep, __ATOMIC_SEQ_CST))
-		wake(c);
+	c->ring[c->put++ & c->mask] = op;
+	/* Behind words there is soon a mark, which goes with them. */
+	if (op.kind == MARK || (op.kind != WORD && c->put - c->head >= SHOW))
+		show(c);
 }
 
 static void copy_in(struct platform_copier *p, uint64_t dst, const void *src, size_t n)
@@ -139,21 +182,41 @@ static int drain(struct platform_copier *p, uint64_t timeout_ns)
 
 /* --- the thread --------------------------------------------------------------------------------- */
 
+/* --- words --- */
+
+static struct known *known(struct cuda_copier *c, cuda_devptr at)
+{
+	return &c->known[at / PIECE % PIECES];
+}
+
+static bool takes_words(struct cuda_copier *c, cuda_devptr at)
+{
+	const struct known *k = known(c, at);
+
+	return k->piece == at / PIECE && k->good;
+}
+
 /* A word that the driver does not write on its own, as it need not into all kinds of memory, is copied. */
 static cuda_result write_word(struct cuda_copier *c, cuda_devptr dst, const void *src, uint32_t n)
 {
 	const struct cuda_api *api = cuda_of(c->dev)->api;
+	struct known *k = known(c, dst);
 	cuda_result r = CUDA_INVALID_VALUE;
 	uint64_t v8;
 	uint32_t v4;
 
-	if (c->words && n == 8) {
+	if (k->piece != dst / PIECE)
+		*k = (struct known){ dst / PIECE, true };
+	if (c->words && k->good && n == 8) {
 		memcpy(&v8, src, 8);
 		r = api->write_value64(c->stream, dst, v8, 0);
-	} else if (c->words && n == 4) {
+	} else if (c->words && k->good && n == 4) {
 		memcpy(&v4, src, 4);
 		r = api->write_value32(c->stream, dst, v4, 0);
+	} else {
+		return api->write_async(dst, src, n, c->stream);
 	}
+	k->good = r == CUDA_OK;
 	return r == CUDA_INVALID_VALUE ? api->write_async(dst, src, n, c->stream) : r;
 }
 
@@ -170,6 +233,99 @@ static cuda_result tell(struct cuda_copier *c, uint64_t ticket)
 	if (r == CUDA_OK)
 		__atomic_store_n(c->done, ticket, __ATOMIC_RELEASE);
 	return r == CUDA_NOT_READY ? CUDA_OK : r;
+}
+
+/* Whether it can be one of several in a call; if so it is put there. Where no word was written before, that is tried alone. */
+static bool join(struct cuda_copier *c, const struct op *o, cuda_mem_op *to)
+{
+	bool ticket = o->kind == MARK, wide = ticket || o->n == 8;
+	uint64_t v = o->ticket;
+	uint32_t v4;
+
+	if (!ticket) {
+		if (o->kind != WORD || (o->n != 8 && o->n != 4) || !takes_words(c, o->dev))
+			return false;
+		if (wide) {
+			memcpy(&v, o->host, 8);
+		} else {
+			memcpy(&v4, o->host, 4);
+			v = v4;
+		}
+	}
+	memset(to, 0, sizeof(*to));
+	to->write.operation = wide ? CUDA_MEM_OP_WRITE_64 : CUDA_MEM_OP_WRITE_32;
+	to->write.address = ticket ? c->done_dev : o->dev;
+	to->write.value = v;
+	return true;
+}
+
+/*
+ * Words and tickets from `at` on that go in one call; how many did. 0: they have to go one by one. The GPU does them in their
+ * order.
+ */
+static uint32_t batch(struct cuda_copier *c, uint32_t at, uint32_t end, cuda_result *r)
+{
+	uint32_t n = 0;
+
+	if (!c->batches)
+		return 0;
+	while (n < BATCH && at + n != end && join(c, &c->ring[(at + n) & c->mask], &c->op[n]))
+		n++;
+	if (n < 2)
+		return 0;
+	*r = cuda_of(c->dev)->api->batch_mem_op(c->stream, n, c->op, 0);
+	if (*r == CUDA_INVALID_VALUE || *r == CUDA_NOT_SUPPORTED) {
+		/* Refused as a whole: memory has been replaced by some of another kind, or the driver has no such call. */
+		memset(c->known, 0, sizeof(c->known));
+		c->batches = *r == CUDA_INVALID_VALUE;
+		return 0;
+	}
+	return n;
+}
+
+/* --- copies --- */
+
+/* Whether the copy may be done at once with those before it: no order holds within a call. */
+static bool apart(const struct cuda_copier *c, const struct op *o, uint32_t n)
+{
+	while (n--)
+		if (o->dev < c->to[n] + c->len[n] && c->to[n] < o->dev + o->n)
+			return false;
+	return true;
+}
+
+/* As batch(), copies in. */
+static uint32_t gather(struct cuda_copier *c, uint32_t at, uint32_t end, cuda_result *r)
+{
+	cuda_copy_attributes how;
+	size_t first = 0;
+	uint32_t n = 0;
+
+	if (!c->gathers)
+		return 0;
+	while (n < GATHER && at + n != end) {
+		const struct op *o = &c->ring[(at + n) & c->mask];
+
+		if (o->kind != WRITE || !apart(c, o, n))
+			break;
+		c->to[n] = o->dev;
+		c->from[n] = (cuda_devptr)(uintptr_t)o->host;
+		c->len[n++] = o->n;
+	}
+	if (n < 2)
+		return 0;
+	memset(&how, 0, sizeof(how));
+	how.order = CUDA_COPY_IN_STREAM_ORDER;
+	/* Not by a kernel, which would have to wait for those that are resident. */
+	how.flags = CUDA_COPY_BESIDE_KERNELS;
+	*r = cuda_of(c->dev)->api->copy_batch(c->to, c->from, c->len, n, &how, &first, 1,
+					      c->stream);
+	if (*r == CUDA_INVALID_VALUE || *r == CUDA_NOT_SUPPORTED) {
+		/* The same, one by one, does no harm if some of it was done. */
+		c->gathers = false;
+		return 0;
+	}
+	return n;
 }
 
 static cuda_result execute(struct cuda_copier *c, const struct op *o)
@@ -235,27 +391,57 @@ static void check_alive(struct cuda_copier *c)
 		failed(c, r, "copy for RDMA to or from GPU memory");
 }
 
+/* Does what is in the ring up to `head`. */
+static void serve(struct cuda_copier *c, uint32_t head)
+{
+	uint32_t at = c->tail, n;
+
+	while (at != head) {
+		const struct op *o = &c->ring[at & c->mask];
+		cuda_result r = CUDA_OK;
+
+		n = 1;
+		if (!__atomic_load_n(&c->err, __ATOMIC_ACQUIRE)) {
+			n = o->kind == WRITE ? gather(c, at, head, &r) : batch(c, at, head, &r);
+			if (!n) {
+				r = execute(c, o);
+				n = 1;
+			}
+		}
+		if (r != CUDA_OK)
+			failed(c, r, names[o->kind]);
+		at += n;
+	}
+	__atomic_store_n(&c->tail, at, __ATOMIC_RELEASE);
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
 static void *work(void *arg)
 {
 	struct cuda_copier *c = arg;
 	uint64_t idle_since = 0, now, asked = 0;
-	cuda_result r;
+	uint32_t head;
 
 	if (cuda_enter(cuda_of(c->dev), "copy for RDMA")) {
 		__atomic_store_n(&c->err, -ENODEV, __ATOMIC_RELEASE);
 		return NULL;
 	}
 	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
-		if (__atomic_load_n(&c->head, __ATOMIC_ACQUIRE) != c->tail) {
-			const struct op *o = &c->ring[c->tail & c->mask];
-
-			r = c->err ? CUDA_OK : execute(c, o);
-			if (r != CUDA_OK)
-				failed(c, r, names[o->kind]);
-			__atomic_store_n(&c->tail, c->tail + 1, __ATOMIC_RELEASE);
+		head = __atomic_load_n(&c->head, __ATOMIC_ACQUIRE);
+		if (head != c->tail) {
+			serve(c, head);
 			idle_since = 0;
 			continue;
 		}
+		relax();
 		now = sys.now_ns();
 		idle_since = idle_since ? idle_since : now;
 		if (now - asked > ALIVE_NS) {
@@ -419,6 +605,7 @@ static void try_words(struct cuda_copier *c)
 	if (!d->api->write_value64 || !d->api->write_value32 || cuda_enter(d, "try a copy"))
 		return;
 	c->words = d->api->write_value64(c->stream, c->done_dev, 0, 0) == CUDA_OK;
+	c->batches = c->words && d->api->batch_mem_op;
 	cuda_leave(d);
 }
 
@@ -442,6 +629,7 @@ int cuda_copier_open(struct platform_dev *dev, size_t staging, struct platform_c
 		return -ENOMEM;
 	c->dev = dev;
 	c->mask = n - 1;
+	c->room = n;
 	err = -ENOMEM;
 	c->ring = sys.alloc(n * sizeof(*c->ring));
 	if (!c->ring)
@@ -458,6 +646,7 @@ int cuda_copier_open(struct platform_dev *dev, size_t staging, struct platform_c
 	err = make_stream(c);
 	if (err)
 		goto free_mem;
+	c->gathers = d->api->copy_batch != NULL;
 	try_words(c);
 	err = start_thread(c);
 	if (err)

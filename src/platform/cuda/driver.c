@@ -43,6 +43,8 @@ const struct cuda_symbol cuda_symbols[] = {
 	{ "cuPointerGetAttribute", offsetof(struct cuda_api, pointer_attribute), true },
 	{ "cuStreamWriteValue32_v2", offsetof(struct cuda_api, write_value32), true },
 	{ "cuStreamWriteValue64_v2", offsetof(struct cuda_api, write_value64), true },
+	{ "cuStreamBatchMemOp_v2", offsetof(struct cuda_api, batch_mem_op), true },
+	{ "cuMemcpyBatchAsync_v2", offsetof(struct cuda_api, copy_batch), true },
 	{ "cuPointerSetAttribute", offsetof(struct cuda_api, pointer_set), true },
 	{ "cuMemGetHandleForAddressRange", offsetof(struct cuda_api, range_handle), true },
 	{ "cuFlushGPUDirectRDMAWrites", offsetof(struct cuda_api, flush_writes), true },

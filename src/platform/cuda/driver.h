@@ -108,7 +108,42 @@ enum {
 	CUDA_POINTER_RANGE_SIZE = 12,
 	CUDA_POINTER_MAPPING_SIZE = 18, /* since 11.4 */
 	CUDA_POINTER_MAPPING_BASE = 19,
+	CUDA_MEM_OP_WRITE_32 = 2,
+	CUDA_MEM_OP_WRITE_64 = 5,
+	CUDA_COPY_IN_STREAM_ORDER = 1,
+	CUDA_COPY_BESIDE_KERNELS = 1,
 };
+
+/* One of several words that one call writes: CUstreamBatchMemOpParams, of which this is the part for writes. */
+union cuda_word {
+	struct {
+		int operation;
+		cuda_devptr address;
+		uint64_t value; /* 32 bits: in its low half, as on every CPU with such a GPU */
+		unsigned flags;
+		cuda_devptr alias; /* the driver's */
+	} write;
+	uint64_t pad[6];
+};
+#ifdef CUDA_VERSION
+typedef CUstreamBatchMemOpParams cuda_mem_op;
+#else
+typedef union cuda_word cuda_mem_op;
+#endif
+
+/* How copies of one call are done: CUmemcpyAttributes. */
+struct cuda_copy_how {
+	int order; /* of reading the source */
+	struct {
+		int type, id;
+	} src, dst; /* for managed memory only */
+	unsigned flags;
+};
+#if defined(CUDA_VERSION) && CUDA_VERSION >= 13000
+typedef CUmemcpyAttributes cuda_copy_attributes;
+#else
+typedef struct cuda_copy_how cuda_copy_attributes;
+#endif
 
 /* The oldest driver taken: the one with every required symbol of the table. */
 #define CUDA_MIN_DRIVER 11000
@@ -143,6 +178,11 @@ struct cuda_api {
 	cuda_result (*pointer_attribute)(void *value, cuda_pointer_attribute attr, cuda_devptr p);
 	cuda_result (*write_value32)(cuda_stream s, cuda_devptr dst, uint32_t v, unsigned flags);
 	cuda_result (*write_value64)(cuda_stream s, cuda_devptr dst, uint64_t v, unsigned flags);
+	cuda_result (*batch_mem_op)(cuda_stream s, unsigned n, cuda_mem_op *ops,
+				    unsigned flags); /* NULL before 11.7 */
+	cuda_result (*copy_batch)(cuda_devptr *dst, cuda_devptr *src, size_t *size, size_t n,
+				  cuda_copy_attributes *how, size_t *first, size_t hows,
+				  cuda_stream s); /* NULL before 13.0 */
 	cuda_result (*pointer_set)(const void *value, cuda_pointer_attribute attr, cuda_devptr p);
 	cuda_result (*range_handle)(void *handle, cuda_devptr p, size_t size, cuda_range_type type,
 				    unsigned long long flags); /* NULL before 11.7 */

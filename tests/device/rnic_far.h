@@ -32,6 +32,11 @@ int far_get(void *host, const void *gpu, size_t n);
 int far_watch_start(struct far_watch **w, const void *payload, unsigned words, const void *flag,
 		    uint64_t turns);
 int far_watch_end(void);
+/*
+ * A kernel that leaves no room for another: it fills all multiprocessors until `stop`, or ten seconds are over. `seen`: blocks
+ * that run; `ended`: one has ended.
+ */
+int far_crowd_start(struct far_watch **w, unsigned *blocks);
 
 #define FAR_WORD(turn, i) ((uint64_t)(turn)*UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)(i))
 

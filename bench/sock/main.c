@@ -126,7 +126,7 @@ static void run(const struct row *r)
 	for (i = 0; i < 2; i++) {
 		if (opt.transport ? strcmp(opt.transport, transports[i]) != 0 : i && !r->both)
 			continue;
-		alarm(opt.quick ? r->limit_s / 4 + 10 : r->limit_s);
+		alarm(r->limit_s);
 		r->run(transports[i]);
 		alarm(0);
 	}

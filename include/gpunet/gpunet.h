@@ -112,7 +112,8 @@ int gpunet_open_abi(unsigned abi, gpunet_t **out, const struct gpunet_options *o
 
 /*
  * Ends the network. Kernels' waits end with -ECANCELED; then waits up to `timeout_ms` for the kernels of this network to
- * end, goes on sending what closed sockets still have to send (at most linger_ms, and timeout_ms), and frees everything.
+ * end, goes on sending what closed sockets still have to send (at most linger_ms, and timeout_ms; RDMA's peers are told of the
+ * end and answered meanwhile), and frees everything.
  * -EBUSY: a kernel is still resident; nothing is freed, call again. Not at the same time as any other call on `g`.
  */
 int gpunet_close(gpunet_t *g, unsigned timeout_ms);
@@ -124,8 +125,9 @@ struct gnet *gpunet_device(gpunet_t *g);
 void gpunet_abort(gpunet_t *g);
 
 /*
- * Waits until all bytes that kernels have handed over are in the hands of the transport and closed sockets are gone: 0,
- * -ETIMEDOUT after `timeout_ms`, or -EIO: the proxy has failed and the rest is lost.
+ * Waits until all bytes that kernels have handed over are in the hands of the transport and closed sockets are gone: 0 (also
+ * where only peers of closed RDMA sockets have not gone), -ETIMEDOUT after `timeout_ms`, or -EIO: the proxy has failed and the
+ * rest is lost.
  */
 int gpunet_drain(gpunet_t *g, unsigned timeout_ms);
 

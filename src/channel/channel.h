@@ -137,6 +137,8 @@ unsigned channel_net_step(struct channel_net *n, struct proxy_thread *t, uint64_
 bool channel_net_has_work(struct channel_net *n, struct proxy_thread *t);
 /* Closed channels still say goodbye to their peers. From any thread. */
 bool channel_net_lingers(struct channel_net *n);
+/* Closed channels have nothing more to say, but their peers may: for seconds, not as long as channels may linger. From any thread. */
+bool channel_net_holds(struct channel_net *n);
 
 /* As gpunet_doctor, about transports that need more than the host's sockets. */
 int channel_near_doctor(const struct channel_near *near,

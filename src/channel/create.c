@@ -56,6 +56,11 @@ bool channel_net_lingers(struct channel_net *n)
 	return n && rdc_net_lingers(n->rdma);
 }
 
+bool channel_net_holds(struct channel_net *n)
+{
+	return n && rdc_net_holds(n->rdma);
+}
+
 int channel_near_doctor(const struct channel_near *near,
 			int (*fn)(const struct gpunet_check *c, void *arg), void *arg)
 {

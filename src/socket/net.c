@@ -404,15 +404,23 @@ static bool wait_on(const struct gpunet *g, uint64_t end)
 	return true;
 }
 
+static bool still_to_send(struct gpunet *g)
+{
+	return !proxy_queues_empty(g->proxy) || sockets_unsent(&g->sockets);
+}
+
 int gpunet_drain(gpunet_t *g, unsigned timeout_ms)
 {
 	uint64_t end = sys.now_ns() + (uint64_t)timeout_ms * 1000000u;
 
 	if (!g)
 		return no_network("gpunet_drain");
-	while (!proxy_queues_empty(g->proxy) || sockets_unsent(&g->sockets)) {
-		if (!wait_on(g, end))
-			return proxy_is_dead(g->proxy) ? -EIO : -ETIMEDOUT;
+	while (still_to_send(g) || sockets_held(&g->sockets)) {
+		if (wait_on(g, end))
+			continue;
+		if (proxy_is_dead(g->proxy))
+			return -EIO;
+		return still_to_send(g) ? -ETIMEDOUT : 0;
 	}
 	return 0;
 }
@@ -431,7 +439,7 @@ int gpunet_sync(gpunet_t *g, unsigned timeout_ms)
 
 /*
  * Closes what kernels left open, once the proxy knows of all that they handed over, and waits until its bytes are sent or
- * its linger time is over.
+ * its linger time is over, and until transports' peers know of the end.
  */
 static void close_sockets(struct gpunet *g, uint64_t timeout_ns)
 {
@@ -440,7 +448,9 @@ static void close_sockets(struct gpunet *g, uint64_t timeout_ns)
 	while (!proxy_queues_empty(g->proxy) && wait_on(g, end))
 		continue;
 	sockets_close_all(&g->sockets);
-	while (atomic_load(&g->sockets.open) && wait_on(g, end))
+	while ((atomic_load(&g->sockets.open) || channel_net_lingers(g->channels) ||
+		channel_net_holds(g->channels)) &&
+	       wait_on(g, end))
 		continue;
 }
 

@@ -388,3 +388,8 @@ bool sockets_unsent(struct sockets *all)
 	}
 	return channel_net_lingers(all->p.channels);
 }
+
+bool sockets_held(struct sockets *all)
+{
+	return channel_net_holds(all->p.channels);
+}

@@ -4,15 +4,18 @@
  * those that break it. A broken peer costs its own connection, with -EPROTO for the kernel, and the next one is served.
  */
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "../device/opt.h"
+#include "base/sys.h"
 #include "verbs_stub.h"
 #include "wire/rsocket.h"
 
 #define RING (16u << 10)
 #define CREDITS 384u
 
-enum { W_SERVED = 1, W_RESULT, W_BYTES, W_CONNS };
+enum { W_SERVED = 1, W_RESULT, W_BYTES, W_CONNS, W_RESET };
 
 /* Serves word[W_CONNS] connections: says what the stream's end was. */
 GNET_DEV int serve(struct test_args *a, struct test_report *r, uint8_t *buf)
@@ -40,6 +43,8 @@ GNET_DEV int serve(struct test_args *a, struct test_report *r, uint8_t *buf)
 				gsend(a->net, fd, buf, (uint64_t)n, 0);
 			}
 		} while (n > 0);
+		if (a->word[W_RESET])
+			opt_linger(a->net, fd, 1, 0);
 		gclose(a->net, fd);
 		if (test_k_tid() == 0) {
 			a->word[W_RESULT] = (uint64_t)n;
@@ -169,6 +174,11 @@ static void say(struct raw *p, uint32_t imm, uint32_t n, uint64_t at, uint32_t k
 	CHECK_EQ(ops->post_send(p->qp, &wr, 1), 1);
 }
 
+static void goodbye(struct raw *p)
+{
+	say(p, wire_rsock_imm(WIRE_RSOCK_OP_CTRL, WIRE_RSOCK_DISCONNECT), 0, 0, 0);
+}
+
 static void say_data(struct raw *p, uint32_t n, uint32_t off)
 {
 	test_pattern(p->mem + RING, n, off, 5);
@@ -212,6 +222,31 @@ static void acknowledged(struct raw *p, unsigned n)
 	CHECK_EQ(n, 0);
 }
 
+/* ---- the proxy's clock ---------------------------------------------------------------------------------------------------------------- */
+
+static struct {
+	uint64_t (*real)(void);
+	uint64_t begin;
+	uint64_t slower; /* it goes so many times slower */
+	_Atomic uint64_t ahead;
+} proxys = { .slower = 1 };
+
+static uint64_t proxys_now(void)
+{
+	return proxys.begin + (proxys.real() - proxys.begin) / proxys.slower + proxys.ahead;
+}
+
+/* Before a network is opened. */
+static void proxys_clock(uint64_t slower)
+{
+	if (!proxys.real) {
+		proxys.real = sys.now_ns;
+		proxys.begin = proxys.real();
+		sys.now_ns = proxys_now;
+	}
+	proxys.slower = slower;
+}
+
 /* ---- cases --------------------------------------------------------------------------------------------------------------------------- */
 
 struct bench {
@@ -220,12 +255,13 @@ struct bench {
 	uint64_t served;
 };
 
-static void begin(struct bench *b, unsigned conns, unsigned linger_ms)
+static void begin(struct bench *b, unsigned conns, unsigned linger_ms, unsigned threads)
 {
 	struct gpunet_options o = GPUNET_OPTIONS_INIT;
 
 	stub_install();
 	memset(b, 0, sizeof(*b));
+	o.proxy_threads = threads;
 	o.segment_bytes = RING;
 	o.slab_bytes = 256 << 10;
 	o.linger_ms = linger_ms;
@@ -397,16 +433,126 @@ static void lost_acknowledgement(void)
 	struct bench b;
 	struct raw p;
 
-	begin(&b, 2, 3600000);
+	proxys_clock(100);
+	begin(&b, 2, 3600000, 1);
 	raw_connect(&p, b.a.where, 0);
-	say(&p, wire_rsock_imm(WIRE_RSOCK_OP_CTRL, WIRE_RSOCK_DISCONNECT), 0, 0, 0);
+	goodbye(&p);
 	CHECK_EQ(served(&b), 0);
 	plain_peer(&b, 0); /* the close has been carried out by then */
 	CHECK_EQ(ops->event_next(p.events, &e), -EAGAIN);
-	say(&p, wire_rsock_imm(WIRE_RSOCK_OP_CTRL, WIRE_RSOCK_DISCONNECT), 0, 0, 0);
+	goodbye(&p);
 	acknowledged(&p, 2);
 	raw_close(&p);
 	end(&b);
+}
+
+/*
+ * A peer that has said goodbye and never goes is answered for as long as it may say it again, also where our side closed without
+ * lingering, and for no longer than that, however long other closes may linger. Nothing waits to be sent meanwhile.
+ */
+static void peer_stays(bool reset)
+{
+	struct verbs_event e;
+	struct bench b;
+	struct raw p;
+
+	proxys_clock(1);
+	begin(&b, 5, 3600000, 1);
+	b.a.word[W_RESET] = reset;
+	raw_connect(&p, b.a.where, 0);
+	goodbye(&p);
+	CHECK_EQ(served(&b), 0);
+	plain_peer(&b, 0);
+	while (gpunet_drain(b.g, 0))
+		test_sleep_ms(1);
+	proxys.ahead += UINT64_C(3000000000);
+	plain_peer(&b, 0); /* the proxy has seen the time by then */
+	CHECK_EQ(ops->event_next(p.events, &e), -EAGAIN);
+	goodbye(&p);
+	acknowledged(&p, 2);
+	proxys.ahead += UINT64_C(3000000000);
+	plain_peer(&b, 0);
+	CHECK_EQ(wait_event(&p).type, VERBS_EVENT_DISCONNECTED);
+	plain_peer(&b, 0);
+	raw_close(&p);
+	end(&b);
+}
+
+/* Once our goodbye is acknowledged, our side goes: the peer, which knows by then, waits for nothing of ours. */
+static void our_goodbye(void)
+{
+	struct bench b;
+	struct raw p;
+
+	proxys_clock(100);
+	begin(&b, 1, 3600000, 1);
+	raw_connect(&p, b.a.where, 0);
+	say(&p, wire_rsock_imm(WIRE_RSOCK_OP_CTRL, WIRE_RSOCK_SHUTDOWN), 0, 0, 0);
+	CHECK_EQ(hear(&p, WIRE_RSOCK_OP_CTRL),
+		 wire_rsock_imm(WIRE_RSOCK_OP_CTRL, WIRE_RSOCK_DISCONNECT));
+	CHECK_EQ(wait_event(&p).type, VERBS_EVENT_DISCONNECTED);
+	CHECK_EQ(served(&b), 0);
+	raw_close(&p);
+	end(&b);
+}
+
+/* The slab has segments for eight connections, and peers that have said goodbye have them all: new ones get them nevertheless. */
+static void peers_stay_and_others_come(unsigned threads)
+{
+	static struct raw p[16];
+	struct bench b;
+	unsigned i;
+
+	proxys_clock(10);
+	begin(&b, 16, 3600000, threads);
+	for (i = 0; i < 8; i++) {
+		raw_connect(&p[i], b.a.where, 0);
+		goodbye(&p[i]);
+		CHECK_EQ(served(&b), 0);
+	}
+	for (; i < 16; i++)
+		raw_connect(&p[i], b.a.where, 0);
+	for (i = 0; i < 8; i++)
+		CHECK_EQ(wait_event(&p[i]).type, VERBS_EVENT_DISCONNECTED);
+	for (i = 8; i < 16; i++) {
+		goodbye(&p[i]);
+		CHECK_EQ(served(&b), 0);
+	}
+	for (i = 0; i < 16; i++)
+		raw_close(&p[i]);
+	end(&b);
+}
+
+static void *close_network(void *arg)
+{
+	test_close(arg);
+	return NULL;
+}
+
+/* gpunet_close waits until the peer has our goodbye, and no longer, also if the peer says its own at the same time. */
+static void network_closes(bool both)
+{
+	struct bench b;
+	pthread_t t;
+	struct raw p;
+
+	proxys_clock(100);
+	begin(&b, 2, 3600000, 1);
+	raw_connect(&p, b.a.where, 0);
+	say_data(&p, 10, 0);
+	CHECK_EQ(hear(&p, WIRE_RSOCK_OP_DATA), 10);
+	stub_freeze();
+	CHECK_EQ(pthread_create(&t, NULL, close_network, b.g), 0);
+	test_sleep_ms(100); /* a close that does not wait is over by then */
+	if (both)
+		goodbye(&p);
+	stub_thaw(0);
+	CHECK_EQ(hear(&p, WIRE_RSOCK_OP_CTRL),
+		 wire_rsock_imm(WIRE_RSOCK_OP_CTRL, WIRE_RSOCK_DISCONNECT));
+	CHECK_EQ(pthread_join(t, NULL), 0);
+	raw_close(&p);
+	test_teardown(&b.a);
+	CHECK_EQ(stub_objects(), 0);
 }
 
 int main(void)
@@ -427,7 +573,7 @@ int main(void)
 	unsigned i;
 
 	test_begin(60);
-	begin(&b, 2 + 1 + sizeof(bad) / sizeof(bad[0]) + 1 + 2 + 1 + 6 + 1, 500);
+	begin(&b, 2 + 1 + sizeof(bad) / sizeof(bad[0]) + 1 + 2 + 1 + 6 + 1, 500, 0);
 	plain_peer(&b, 0);
 	plain_peer(&b, WIRE_RSOCK_BIG_ENDIAN);
 	bytes_that_nobody_wrote(&b);
@@ -441,5 +587,12 @@ int main(void)
 	plain_peer(&b, 0);
 	end(&b);
 	lost_acknowledgement();
+	peer_stays(false);
+	peer_stays(true);
+	our_goodbye();
+	peers_stay_and_others_come(1);
+	peers_stay_and_others_come(2);
+	network_closes(false);
+	network_closes(true);
 	return 0;
 }

@@ -32,6 +32,7 @@ struct rdc *rdc_new(struct rdc_thread *t, int domain)
 	list_init(&c->timed_link);
 	list_init(&c->hand_link);
 	list_init(&c->dirty_link);
+	list_init(&c->held_link);
 	list_init(&c->requests);
 	list_init(&c->request_link);
 	return c;
@@ -46,6 +47,7 @@ void rdc_free(struct rdc *c)
 {
 	rdc_untime(c);
 	list_del(&c->dirty_link);
+	list_del(&c->held_link);
 	rdc_teardown(c);
 	if (c->id)
 		c->net->use.ops->id_destroy(c->id);

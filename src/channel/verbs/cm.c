@@ -93,6 +93,7 @@ static void lost(struct rdc *c, int err)
 		rdc_connect_failed(c, err);
 		break;
 	case RDC_OPEN:
+	case RDC_CLOSING:
 		disconnected(c, err);
 		break;
 	case RDC_REQUESTED:
@@ -124,10 +125,7 @@ static void one_event(struct rdc_thread *t, const struct verbs_event *e)
 		lost(c, e->status ? -e->status : EHOSTUNREACH);
 		break;
 	case VERBS_EVENT_DISCONNECTED:
-		if (c->state == RDC_CLOSING)
-			disconnected(c, ECONNRESET);
-		else
-			lost(c, ECONNRESET);
+		lost(c, ECONNRESET);
 		break;
 	case VERBS_EVENT_DEVICE_REMOVED:
 		lost(c, ENODEV);

@@ -292,10 +292,14 @@ static void finish_close(struct rdc *c)
 {
 	struct rdc_net *n = c->net;
 
+	bool held = !list_empty(&c->held_link);
+
+	list_del(&c->held_link);
+	atomic_fetch_sub(&c->t->n_held, held);
 	if (c->id)
 		(void)n->use.ops->disconnect(c->id); /* the peer's CM is told; it may be gone */
 	rdc_free(c);
-	atomic_fetch_sub(&n->lingering, 1);
+	atomic_fetch_sub(held ? &n->held : &n->lingering, 1);
 }
 
 /*
@@ -308,12 +312,46 @@ static bool awaited(const struct rdc *c)
 	return c->gone && !c->bye;
 }
 
+/* Nothing of ours is under way: what is waited for from here on is the peer's, whatever the time that our own bytes were given. */
+static void hold(struct rdc *c)
+{
+	struct rdc_net *n = c->net;
+
+	if (!list_empty(&c->held_link))
+		return;
+	list_add_tail(&c->t->held, &c->held_link);
+	atomic_fetch_add(&c->t->n_held, 1);
+	atomic_fetch_add(&n->held, 1);
+	atomic_fetch_sub(&n->lingering, 1);
+	rdc_time(c, n->p.linger_ns < RDC_HOLD_NS ? n->p.linger_ns : RDC_HOLD_NS);
+}
+
 void rdc_close_step(struct rdc *c)
 {
 	bool said = c->gone || !c->want_ctrl;
 
 	if (c->err || c->left || !c->qp || (said && !c->sends && !c->ctrls && !awaited(c)))
 		finish_close(c);
+	else if (awaited(c) && !c->sends && !c->ctrls)
+		hold(c);
+}
+
+bool rdc_make_room(struct rdc_thread *t)
+{
+	struct rdc_net *n = t->net;
+	unsigned i;
+
+	if (!list_empty(&t->held)) {
+		finish_close(list_entry(t->held.next, struct rdc, held_link));
+		return true;
+	}
+	for (i = 0; i < n->threads; i++) {
+		if (&n->t[i] == t || !atomic_load(&n->t[i].n_held))
+			continue;
+		atomic_store(&n->t[i].asked, true);
+		proxy_wake(n->t[i].pt);
+	}
+	return false;
 }
 
 /* Says goodbye, unless the peer did, and stays until the peer's device has acknowledged all that is under way, or the peer has gone. */

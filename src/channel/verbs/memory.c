@@ -141,31 +141,49 @@ static void put_near(struct rdc *c, int *seg)
 	*seg = -1;
 }
 
-int rdc_take_segments(struct rdc *c)
+static bool take(struct rdc *c)
 {
 	const struct channel_net_params *p = &c->net->p;
 
 	c->rx_seg = p->seg_get(p->seg_ctx);
 	c->tx_seg = c->rx_seg < 0 ? -1 : p->seg_get(p->seg_ctx);
-	if (c->tx_seg >= 0)
-		return 0;
-	put(c, &c->rx_seg);
-	return -ENOBUFS;
+	if (c->tx_seg < 0)
+		put(c, &c->rx_seg);
+	return c->tx_seg >= 0;
+}
+
+/* What is held for peers that have said goodbye is not kept from new ones. */
+int rdc_take_segments(struct rdc *c)
+{
+	while (!take(c)) {
+		if (!rdc_make_room(c->t))
+			return -ENOBUFS;
+	}
+	return 0;
+}
+
+static bool take_near(struct rdc *c)
+{
+	const struct channel_near *near = &c->net->p.near;
+
+	c->near_rx = near->get(near->ctx);
+	c->near_tx = c->near_rx < 0 ? -1 : near->get(near->ctx);
+	if (c->near_tx < 0)
+		put_near(c, &c->near_rx);
+	return c->near_tx >= 0;
 }
 
 void rdc_take_near(struct rdc *c)
 {
-	const struct channel_near *near = &c->net->p.near;
 	struct verbs_device *dev = c->net->use.ops->id_device(c->id);
 
 	c->memory = dev ? memory_of(c->net, dev) : RDC_HOST;
 	if (c->memory == RDC_HOST)
 		return;
-	c->near_rx = near->get(near->ctx);
-	c->near_tx = c->near_rx < 0 ? -1 : near->get(near->ctx);
+	while (!take_near(c) && rdc_make_room(c->t))
+		;
 	if (c->near_tx < 0) {
 		/* All of it is in use: this connection's rings are as those of a machine without. */
-		put_near(c, &c->near_rx);
 		c->memory = RDC_HOST;
 		return;
 	}

@@ -440,6 +440,11 @@ unsigned rdc_net_step(struct rdc_net *n, struct proxy_thread *pt, uint64_t now, 
 	if (!atomic_load_explicit(&t->open, memory_order_acquire))
 		return 0;
 	done = take_handed(t);
+	if (atomic_load(&t->asked)) {
+		atomic_store(&t->asked, false);
+		if (!list_empty(&t->held))
+			rdc_make_room(t);
+	}
 	done += rdc_poll(t);
 	run_deadlines(t, now);
 	await_answer(t, now);
@@ -461,7 +466,8 @@ bool rdc_net_has_work(struct rdc_net *n, struct proxy_thread *pt)
 
 	if (!atomic_load_explicit(&t->open, memory_order_acquire))
 		return false;
-	if (atomic_load_explicit(&t->has_handed, memory_order_acquire) || !list_empty(&t->dirty))
+	if (atomic_load_explicit(&t->has_handed, memory_order_acquire) || atomic_load(&t->asked) ||
+	    !list_empty(&t->dirty))
 		return true;
 	if (!t->live)
 		return false;
@@ -472,6 +478,11 @@ bool rdc_net_has_work(struct rdc_net *n, struct proxy_thread *pt)
 bool rdc_net_lingers(struct rdc_net *n)
 {
 	return atomic_load(&n->lingering) != 0;
+}
+
+bool rdc_net_holds(struct rdc_net *n)
+{
+	return atomic_load(&n->held) != 0;
 }
 
 /* ---- open and close ---------------------------------------------------------------------------------------------------------- */
@@ -500,6 +511,7 @@ int rdc_net_open(struct rdc_net **out, const struct channel_net_params *p)
 		list_init(&t->devs);
 		list_init(&t->dirty);
 		list_init(&t->timed);
+		list_init(&t->held);
 		list_init(&t->handed);
 		pthread_mutex_init(&t->lock, NULL);
 	}

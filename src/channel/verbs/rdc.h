@@ -48,6 +48,11 @@
 #define RDC_CONNECT_NS UINT64_C(60000000000)
 #define RDC_RESOLVE_MS 5000u
 #define RDC_ABORT_NS UINT64_C(2000000000)
+/*
+ * For so long at most a queue pair is held for a peer that has said goodbye and does not go: librdmacm says its goodbye again after
+ * 2.3 s, if its acknowledgement was lost, so two times; a peer that never closes keeps nothing for longer.
+ */
+#define RDC_HOLD_NS UINT64_C(5000000000)
 /* Acknowledgements that nobody waits for are looked for at the latest after this time without any. */
 #define RDC_PATIENCE_NS UINT64_C(10000000)
 /* A kernel's answer to what it was told is waited for awake, if the last ones came sooner than this. */
@@ -78,8 +83,10 @@ struct rdc_net {
 	bool tried;
 	int rc; /* of opening */
 	struct verbs_use use;
-	struct rdc_thread *t;       /* [threads] */
-	_Atomic uint64_t lingering; /* closed channels that are still there */
+	struct rdc_thread *t; /* [threads] */
+	/* Closed channels that are still there: those whose end the peer does not know, */
+	_Atomic uint64_t lingering;
+	_Atomic uint64_t held; /* and those that wait for the peer to go */
 };
 
 /* A device as one thread uses it. */
@@ -121,6 +128,9 @@ struct rdc_thread {
 	unsigned slots, live;
 	struct list dirty; /* channels that completions have told something */
 	struct list timed; /* channels with a deadline */
+	struct list held;  /* closed channels that wait for the peer to go, the oldest first */
+	_Atomic unsigned n_held;
+	_Atomic bool asked; /* another thread is short of segments: one of those may go */
 	uint64_t next_deadline;
 	unsigned unacked;  /* channels of which something is under way, */
 	unsigned urgent;   /* and of those where somebody waits for its end */
@@ -160,7 +170,7 @@ struct rdc {
 	socklen_t bound_len, peer_len;
 	bool reuseaddr, v6only, keepalive;
 	unsigned keep_s; /* seconds of silence before the peer's device is asked */
-	struct list timed_link, hand_link, dirty_link;
+	struct list timed_link, hand_link, dirty_link, held_link;
 	uint64_t deadline;
 
 	/* listening: requests not yet taken, each a channel in RDC_REQUESTED */
@@ -278,6 +288,8 @@ void rdc_hand_over(struct rdc *c, struct rdc_thread *to);
 void rdc_close(struct rdc *c, int abort);
 /* A closing channel has nothing more to wait for? Then it goes. */
 void rdc_close_step(struct rdc *c);
+/* Ends the channel that is held longest, since its segments are wanted: false if this thread has none; then the others are asked. */
+bool rdc_make_room(struct rdc_thread *t);
 void rdc_expired(struct rdc *c);
 /* SO_KEEPALIVE was set or cleared, or there is a connection now. */
 void rdc_keep(struct rdc *c);

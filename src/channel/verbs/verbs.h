@@ -14,6 +14,7 @@ void rdc_net_close(struct rdc_net *n);
 unsigned rdc_net_step(struct rdc_net *n, struct proxy_thread *t, uint64_t now, uint64_t *next);
 bool rdc_net_has_work(struct rdc_net *n, struct proxy_thread *t);
 bool rdc_net_lingers(struct rdc_net *n);
+bool rdc_net_holds(struct rdc_net *n);
 
 /* Could a device on this machine be given memory of a GPU? Cheap, and true rather than false. */
 bool rdc_near_wanted(const char *verbs);

@@ -152,11 +152,11 @@ sim_change(include/gpunet/dev/impl/stream.h
 	"		gnet__recv_done(net, fd, sk, s->head + (uint64_t)c->rc, cells);\n		gnet_dev_add_relaxed(&sk->rx, ((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);"
 	"		if (!sim_late)\n			gnet__recv_done(net, fd, sk, s->head + (uint64_t)c->rc, cells);\n		gnet_dev_add_relaxed(&sk->rx, ((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);\n		if (sim_late) {\n			sim_stall();\n			sim_in_life(fd, gnet_dev_load(&sk->life));\n			gnet__recv_done(net, fd, sk, s->head + (uint64_t)c->rc, cells);\n			gpunet_cpu_event_at(&sk->rx_head);\n		}")
 sim_change(include/gpunet/dev/impl/stream.h
-	"	gnet__recv_publish(known->sk, bus, known->hops, s->head + k->n, 1);"
-	"	if (!sim_late)\n		gnet__recv_publish(known->sk, bus, known->hops, s->head + k->n, 1);")
+	"	gnet__recv_publish(q->sk, bus, q->hops, q->head + k->n, 1);"
+	"	if (!sim_late)\n		gnet__recv_publish(q->sk, bus, q->hops, q->head + k->n, 1);")
 sim_change(include/gpunet/dev/impl/stream.h
-	"	gnet_dev_add_relaxed(&known->sk->rx, (k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);"
-	"	gnet_dev_add_relaxed(&known->sk->rx, (k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);\n	if (sim_late) {\n		sim_stall();\n		sim_in_life(fd, gnet_dev_load(&known->sk->life));\n		gnet__recv_publish(known->sk, bus, known->hops, s->head + k->n, 1);\n		gnet__kick(net, known->queue | GNET_KICK_ROOM);\n		gpunet_cpu_event_at(&known->sk->rx_head);\n	}")
+	"	gnet_dev_add_relaxed(&q->sk->rx, ((uint64_t)k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);"
+	"	gnet_dev_add_relaxed(&q->sk->rx, ((uint64_t)k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);\n	if (sim_late) {\n		sim_stall();\n		sim_in_life(fd, gnet_dev_load(&q->sk->life));\n		gnet__recv_publish(q->sk, bus, q->hops, q->head + k->n, 1);\n		gnet__kick(net, gnet__queue(net, fd) | GNET_KICK_ROOM);\n		gpunet_cpu_event_at(&q->sk->rx_head);\n	}")
 sim_change(include/gpunet/dev/impl/scope.h
 	"	k->left -= len;\n	gnet_dev_store(&k->sk->tx_tail, k->t.tail);"
 	"	k->left -= len;\n	if (!sim_late)\n		gnet_dev_store(&k->sk->tx_tail, k->t.tail);")
@@ -182,8 +182,8 @@ sim_change(include/gpunet/dev/impl/sock.h
 
 # K1: the word must be the one that the scope remembers.
 sim_mutant_of(50 include/gpunet/dev/impl/scope.h
-	"if (t->old != t->word || t->pos - k->sq_head"
-	"if ((!@M@ && t->old != t->word) || t->pos - k->sq_head")
+	"if (t->old != t->word || t->pos - head"
+	"if ((!@M@ && t->old != t->word) || t->pos - head")
 sim_mutant_of(51 include/gpunet/dev/impl/scope.h
 	"gnet_dev_cas_relaxed(&k->sk->rx, word, word | GNET_L_HELD) != word)"
 	"(@M@ ? gnet_dev_or(&k->sk->rx, GNET_L_HELD) & GNET_L_HELD : gnet_dev_cas_relaxed(&k->sk->rx, word, word | GNET_L_HELD) != word))")
@@ -204,8 +204,8 @@ sim_mutant_of(55 include/gpunet/dev/impl/stream.h
 	"	if (c->anew && !@M@)\n		gnet__settle_head(net, fd, c->head, s->wait.word);")
 # K2: a side that is given back says where the position is.
 sim_mutant_of(56 include/gpunet/dev/impl/stream.h
-	"(k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);"
-	"(@M@ ? 0 : k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);")
+	"((uint64_t)k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);"
+	"(@M@ ? 0 : (uint64_t)k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);")
 
 # K3: a socket ends when the positions have arrived that its words speak of. 
 sim_mutant_of(57 include/gpunet/dev/impl/socket.h

@@ -223,7 +223,7 @@ GNET_DEV struct gnet__known *gnet__known_of(struct gnet__scratch *s, int fd)
 
 GNET_DEV int gnet__is_known(gnet_t *net, const struct gnet__known *k, int fd)
 {
-	return k->fd == fd && k->id == net->id;
+	return (k->fd == fd) & (k->id == net->id); /* both loads at once */
 }
 
 /* Begins a scratch that no call has used. */
@@ -329,6 +329,26 @@ GNET_DEV void gnet__known_wrong(gnet_t *net, struct gnet__known *k, uint64_t pos
 		gnet_dev_add_relaxed(&k->sk->tx, 0 - (uint64_t)GNET_L_HELD);
 }
 
+/* What a try needs, gathered beforehand: the word that the side is to have, or 0 if there is nothing to be tried. */
+struct gnet__ready {
+	uint64_t word;
+	struct gnet_sock *sk;
+	struct gnet_sq_dev *d;
+};
+
+/* Is there something to be tried? Takes nothing. */
+GNET_DEV struct gnet__ready gnet__send_ready(gnet_t *net, int fd, struct gnet__scratch *s,
+					     uint64_t len, int flags)
+{
+	struct gnet__known *k = gnet__known_of(s, fd);
+	struct gnet__ready r = { k->tx, k->sk, k->d };
+
+	if (!gnet__is_known(net, k, fd) || len - 1 >= GNET_INLINE_MAX || k->left < len ||
+	    (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL)))
+		r.word = 0;
+	return r;
+}
+
 /* A try to take the send side and a place in the queue at once, of a socket that the scope remembers; its answers may be on their way. */
 struct gnet__try {
 	int made;
@@ -336,57 +356,59 @@ struct gnet__try {
 };
 
 /* Tries for a small message: nothing here waits for an answer. */
-GNET_DEV struct gnet__try gnet__send_try(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len,
-					 int flags)
+GNET_DEV struct gnet__try gnet__send_try(const struct gnet__ready *r)
 {
-	struct gnet__known *k = gnet__known_of(s, fd);
-	struct gnet__try t = { 0, k->tx, 0, 0, 0, 0 };
+	struct gnet__try t = { 0, r->word, 0, 0, 0, 0 };
 
-	if (!gnet__is_known(net, k, fd) || !t.word || len - 1 >= GNET_INLINE_MAX || k->left < len ||
-	    (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL)))
+	if (!t.word)
 		return t;
 	t.made = 1;
-	t.old = gnet_dev_cas_relaxed(&k->sk->tx, t.word, t.word | GNET_L_HELD);
-	t.pos = gnet_dev_ticket(&k->d->tail);
+	t.old = gnet_dev_cas_relaxed(&r->sk->tx, t.word, t.word | GNET_L_HELD);
+	t.pos = gnet_dev_ticket(&r->d->tail);
 	/* The word comes again after 4 GiB, or 2,047 sockets; these do not with it. */
-	t.tail = gnet_dev_load(&k->sk->tx_tail);
-	t.seg = gnet_dev_load(&k->sk->tx_seg);
+	t.tail = gnet_dev_load(&r->sk->tx_tail);
+	t.seg = gnet_dev_load(&r->sk->tx_seg);
 	return t;
 }
 
-/*
- * What has come of it. 1: the side and the place are the caller's and s->rc bytes go; 0: neither is, and the side is not known any more.
- */
-GNET_DEV uint32_t gnet__send_known(gnet_t *net, int fd, struct gnet__scratch *s,
-				   const struct gnet__try *t, uint64_t len)
+/* No place in the queue. */
+#define GNET__NO_PLACE (~(uint64_t)0)
+
+/* The place in the queue that a try has got together with the side; or none: then it has neither, and the side is not known any more. */
+GNET_DEV uint64_t gnet__try_place(gnet_t *net, struct gnet__known *k, const struct gnet__try *t,
+				  uint64_t len)
 {
-	struct gnet__known *k = gnet__known_of(s, fd);
+	uint64_t head = k->sq_head, tail = k->t.tail, seg = k->t.seg;
+	uint32_t log2 = k->sq_log2;
 	struct gnet_hops *hops = k->hops;
 
 	if (!t->made)
-		return 0;
-	if (t->old != t->word || t->pos - k->sq_head >= (uint64_t)1 << k->sq_log2 ||
-	    t->tail != k->t.tail || (t->seg & GNET_SOCK_SEG) != k->t.seg) {
+		return GNET__NO_PLACE;
+	if (t->old != t->word || t->pos - head >= (uint64_t)1 << log2 || t->tail != tail ||
+	    (t->seg & GNET_SOCK_SEG) != seg) {
 		gnet__known_wrong(net, k, t->pos, t->old == t->word);
-		return 0;
+		return GNET__NO_PLACE;
 	}
+	if (hops)
+		gnet__stamp(&hops->stored, tail + len);
+	return t->pos;
+}
+
+/* The message has gone to place `pos`: what this scope and others know of the socket. The side is still held. */
+GNET_DEV void gnet__known_sent(struct gnet__scratch *s, struct gnet__known *k, uint64_t pos,
+			       uint64_t tag, uint64_t len)
+{
 	s->sk = k->sk;
 	s->cells = 1;
 	s->rc = (int64_t)len;
-	s->entry = &k->sq[t->pos & (((uint64_t)1 << k->sq_log2) - 1)];
-	if (k->lap != t->pos >> k->sq_log2) {
-		k->lap = t->pos >> k->sq_log2;
-		k->lap_tag = GNET_SQ_TAG(t->pos, k->sq_log2);
-	}
-	s->tag = k->lap_tag;
 	s->fail = 0;
+	s->known_now = 1;
+	k->lap = pos >> k->sq_log2;
+	k->lap_tag = tag;
 	k->t.tail += len;
 	k->t.looks++;
 	k->left -= len;
 	gnet_dev_store(&k->sk->tx_tail, k->t.tail);
-	if (hops)
-		gnet__stamp(&hops->stored, k->t.tail);
-	return 1;
 }
 
 /* The end of such a call. */

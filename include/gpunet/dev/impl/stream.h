@@ -69,12 +69,13 @@ GNET_DEV void gnet__recv_ring(struct gnet__scratch *s, uint64_t c0, uint64_t len
 	s->rc = (int64_t)(avail < len ? avail : len);
 }
 
-/* What a step may take of a line, as every lane sees it. */
+/* What a step may take of a line, as every lane sees it. A ring is small, so 32 bits of a position are enough. */
 struct gnet__look {
 	uint64_t c0;
-	uint64_t avail; /* bytes behind head */
-	uint64_t n;     /* of them wanted */
-	uint64_t at;    /* the first one's index in the cells */
+	uint64_t mine;  /* this lane's cell, if there is a lane for each */
+	uint32_t avail; /* bytes behind head */
+	uint32_t n;     /* of them wanted */
+	uint32_t at;    /* the first one's index in the cells */
 	int good;       /* they are in the cells, all of them */
 	uint32_t
 		more; /* looks at once that may find c0 again; after them: those that were not made */
@@ -83,18 +84,18 @@ struct gnet__look {
 /* R4, bytes in cells: those of cell i are [7(i - 1), 7i). Does a step need any of them? */
 GNET_DEV int gnet__cell_wanted(const struct gnet__look *k, uint32_t i)
 {
-	uint64_t end = (uint64_t)i * GNET_CELL_DATA;
+	uint32_t end = i * GNET_CELL_DATA;
 
 	return i && end > k->at && end - GNET_CELL_DATA < k->at + k->n;
 }
 
 GNET_DEV void gnet__look_at(struct gnet__look *k, uint64_t c0, uint64_t head, uint64_t len)
 {
-	uint64_t in = c0 >> GNET_LINE_INLINE_SHIFT & 0x7f;
+	uint32_t in = (uint32_t)(c0 >> GNET_LINE_INLINE_SHIFT) & 0x7f;
 
 	k->c0 = c0;
-	k->avail = gnet__line_tail(c0, head) - head;
-	k->n = k->avail < len ? k->avail : len;
+	k->avail = (uint32_t)(c0 >> GNET_LINE_TAIL_SHIFT) - (uint32_t)head;
+	k->n = k->avail < len ? k->avail : (uint32_t)len;
 	k->at = in - k->avail;
 	k->good = k->avail && in >= k->avail;
 }
@@ -194,26 +195,38 @@ GNET_DEV uint64_t gnet__line_load(struct gnet__scope sc, const struct gnet_line 
 }
 
 /*
+ * Lanes, at least as many as there are cells: a look, or as many as k says while cell 0 is what it was. Sets k->c0; the lane's own cell.
+ */
+GNET_DEV uint64_t gnet__line_looks(struct gnet__scope sc, const struct gnet_line *line,
+				   const struct gnet__scratch *s, struct gnet__look *k)
+{
+	uint64_t c, was = k->c0;
+
+	for (;;) {
+		c = gnet__line_load(sc, line, s);
+		k->c0 = __shfl_sync(sc.mask, c, 0);
+		if (!k->more || k->c0 != was)
+			return c;
+		k->more--;
+	}
+}
+
+/*
  * Lanes: loads the line into s->cell, and looks at it. On a GPU a look that has found nothing is made again at once, k->more times, while
  * cell 0 is what it was; on the CPU device the wait between two looks ends with the news.
  */
 GNET_DEV void gnet__line_look(struct gnet__scope sc, const struct gnet_line *line,
 			      struct gnet__scratch *s, uint64_t len, struct gnet__look *k)
 {
-	uint64_t c = 0, head = s->head, was = k->c0;
+	uint64_t c, head = s->head;
 	uint32_t i;
 
 	if (sc.lanes >= GNET_CELLS) {
-		for (;;) {
-			c = gnet__line_load(sc, line, s);
-			k->c0 = __shfl_sync(sc.mask, c, 0);
-			if (!k->more || k->c0 != was)
-				break;
-			k->more--;
-		}
+		c = gnet__line_looks(sc, line, s, k);
 		gnet__look_at(k, k->c0, head, len);
 		if (sc.tid < GNET_CELLS)
 			s->cell[sc.tid] = c;
+		k->mine = c;
 		i = sc.tid < GNET_CELLS && gnet__cell_wanted(k, sc.tid) && ((c ^ k->c0) & 0xff);
 		k->good = k->good && !__any_sync(sc.mask, (int)i);
 	} else {
@@ -286,24 +299,64 @@ GNET_DEV void gnet__cells_move(struct gnet__scope sc, const struct gnet__scratch
 	}
 }
 
+/* Lanes: the same from the registers of lanes that have a cell each. */
+GNET_DEV void gnet__cells_spread(struct gnet__scope sc, const struct gnet__look *k, uint8_t *dst)
+{
+	int to = ((int)sc.tid - 1) * (int)GNET_CELL_DATA - (int)k->at;
+	uint32_t n = sc.tid && sc.tid < GNET_CELLS ? k->n : 0;
+	int i;
+
+	for (i = 0; i < (int)GNET_CELL_DATA; i++)
+		if ((uint32_t)(to + i) < n)
+			dst[to + i] = (uint8_t)(k->mine >> (8 + 8 * i));
+}
+
+/* What gnet__recv_quick needs of what the scope remembers, loaded before the wait. But for dst it is thread 0's. */
+struct gnet__quick {
+	uint8_t *dst; /* 0: it may not be done */
+	struct gnet_sock *sk;
+	struct gnet_hops *hops;
+	uint64_t head, word;
+};
+
+GNET_DEV struct gnet__quick gnet__quick_begin(struct gnet__scope sc, struct gnet__scratch *s,
+					      int fd, uint8_t *dst)
+{
+	struct gnet__known *known = gnet__known_of(s, fd);
+	struct gnet__quick q = { dst, 0, 0, 0, 0 };
+
+	/* rx_ring tells of bytes before these: it is to be stored, and the side given back with release (K2). */
+	if (s->acquire)
+		q.dst = 0;
+	if (!q.dst || sc.tid)
+		return q;
+	q.sk = known->sk;
+	q.hops = known->hops;
+	q.head = s->head;
+	q.word = known->rx;
+	return q;
+}
+
 /*
  * Lanes: all that is left of a grecv that has found a small message on a socket that its scope remembers: the bytes into the buffer, the
  * head published, the side given back (K2). The scope's other threads learn of it by s->quick, which no call stores before its first
  * barrier.
  */
 GNET_DEV void gnet__recv_quick(struct gnet__scope sc, gnet_t *net, int fd, struct gnet__scratch *s,
-			       struct gnet_sock_bus *bus, const struct gnet__look *k, uint8_t *dst)
+			       struct gnet_sock_bus *bus, const struct gnet__look *k,
+			       const struct gnet__quick *q)
 {
-	struct gnet__known *known = gnet__known_of(s, fd);
-
-	gnet__cells_move(sc, s, k->at, dst, k->n, sc.lanes);
+	if (sc.lanes >= GNET_CELLS)
+		gnet__cells_spread(sc, k, q->dst);
+	else
+		gnet__cells_move(sc, s, k->at, q->dst, k->n, sc.lanes);
 	if (sc.tid)
 		return;
-	s->quick = (uint32_t)k->n;
-	gnet__recv_publish(known->sk, bus, known->hops, s->head + k->n, 1);
-	gnet__kick(net, known->queue | GNET_KICK_ROOM);
-	gnet_dev_add_relaxed(&known->sk->rx, (k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);
-	known->rx = gnet__word_at(known->rx, (known->rx >> GNET_L_AT_SHIFT) + k->n);
+	s->quick = k->n;
+	gnet__known_of(s, fd)->rx = gnet__word_at(q->word, (q->word >> GNET_L_AT_SHIFT) + k->n);
+	gnet__recv_publish(q->sk, bus, q->hops, q->head + k->n, 1);
+	gnet__kick(net, gnet__queue(net, fd) | GNET_KICK_ROOM);
+	gnet_dev_add_relaxed(&q->sk->rx, ((uint64_t)k->n << GNET_L_AT_SHIFT) - GNET_L_HELD);
 }
 
 /*
@@ -314,6 +367,7 @@ GNET_DEV void gnet__recv_plan_to(struct gnet__scope sc, gnet_t *net, int fd,
 				 struct gnet__scratch *s, uint64_t len, int flags, uint8_t *dst)
 {
 	struct gnet_sock_bus *bus = &net->bus[GNET_FD_SLOT(fd)];
+	struct gnet__quick q;
 	struct gnet__look k;
 
 	if (sc.tid == 0) {
@@ -321,18 +375,18 @@ GNET_DEV void gnet__recv_plan_to(struct gnet__scope sc, gnet_t *net, int fd,
 		s->quick = 0;
 	}
 	gnet__sync_lanes(sc);
-	k.c0 = 0;
+	q = gnet__quick_begin(sc, s, fd, dst);
+	k.c0 = k.mine = 0;
 	k.more = 0;
 	while (s->again) {
 		uint32_t more = k.more;
 
 		gnet__line_look(sc, &bus->line, s, len, &k);
-		gnet__sync_lanes(sc);
-		/* rx_ring tells of bytes before these: it is to be stored, and the side given back with release (K2). */
-		if (dst && k.good && !s->acquire) {
-			gnet__recv_quick(sc, net, fd, s, bus, &k, dst);
+		if (q.dst && k.good) {
+			gnet__recv_quick(sc, net, fd, s, bus, &k, &q);
 			break;
 		}
+		gnet__sync_lanes(sc);
 		if (sc.tid == 0) {
 			s->wait.turn += more - k.more;
 			s->again = gnet__recv_look(net, fd, s, &k, len);
@@ -669,7 +723,7 @@ GNET_DEV void gnet__send_plan(gnet_t *net, int fd, struct gnet__scratch *s, uint
 }
 
 /* The bytes of one cell, where a cell has them. All are on their way before the first one is needed. */
-GNET_DEV uint64_t gnet__cell_bytes(const uint8_t *src, uint32_t cell, uint64_t n)
+GNET_DEV uint64_t gnet__cell_bytes(const uint8_t *src, uint32_t cell, uint32_t n)
 {
 	uint32_t at = (cell - 1) * GNET_CELL_DATA, k;
 	uint8_t b[GNET_CELL_DATA];
@@ -693,7 +747,7 @@ GNET_DEV void gnet__send_cells(struct gnet__scope sc, gnet_t *net, int fd,
 	uint32_t i;
 
 	if (sc.tid < GNET_CELLS && (sc.lanes < GNET_CELLS || (uint64_t)s->rc != n))
-		mine = gnet__cell_bytes(src, sc.tid, (uint64_t)s->rc);
+		mine = gnet__cell_bytes(src, sc.tid, (uint32_t)s->rc);
 	for (i = sc.tid; i < GNET_CELLS; i += sc.lanes) {
 		uint64_t v = s->tag | mine;
 
@@ -701,7 +755,7 @@ GNET_DEV void gnet__send_cells(struct gnet__scope sc, gnet_t *net, int fd,
 			v |= gnet__cell0(GNET_OP_SEND, fd, (uint32_t)s->rc);
 		gnet_sys_store(&s->entry->cell[i], v);
 		if (i + sc.lanes < GNET_CELLS)
-			mine = gnet__cell_bytes(src, i + sc.lanes, (uint64_t)s->rc);
+			mine = gnet__cell_bytes(src, i + sc.lanes, (uint32_t)s->rc);
 	}
 	gnet__sync_lanes(sc);
 	if (sc.tid == 0)
@@ -720,13 +774,49 @@ GNET_DEV int gnet__send_tail(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t
 	return gnet__post(net, (uint32_t)sk->queue, GNET_OP_TX, fd, tail, 1);
 }
 
-/* Thread 0: the first step of a call. */
-GNET_DEV void gnet__send_start(gnet_t *net, int fd, struct gnet__scratch *s,
-			       const struct gnet__try *t, uint64_t len, int flags)
+/*
+ * Lanes: what has come of thread 0's try. 1: the message has gone, the side is still held; 0: nothing is held, and if there was a try the side
+ * is not known any more. Thread 0 tells the place only: the rest is known to all lanes, and what the message does not wait for comes behind it.
+ */
+GNET_DEV int gnet__send_tried(struct gnet__scope sc, gnet_t *net, int fd, struct gnet__scratch *s,
+			      const struct gnet__try *t, const uint8_t *src, uint64_t mine,
+			      uint64_t len)
 {
-	s->known_now = gnet__send_known(net, fd, s, t, len);
-	if (s->known_now)
-		return;
+	struct gnet__known *k = gnet__known_of(s, fd);
+	struct gnet_sqe *sq = k->sq, *e;
+	uint64_t lap = k->lap, tag = k->lap_tag, pos = GNET__NO_PLACE;
+	uint32_t log2 = k->sq_log2, i;
+
+	if (sc.kind == GNET__THREAD) /* it remembers nothing */
+		return 0;
+	if (sc.tid == 0)
+		pos = gnet__try_place(net, k, t, len);
+	pos = __shfl_sync(sc.mask, pos, 0);
+	if (pos == GNET__NO_PLACE)
+		return 0;
+	if (lap != pos >> log2)
+		tag = GNET_SQ_TAG(pos, log2);
+	e = &sq[pos & (((uint64_t)1 << log2) - 1)];
+	for (i = sc.tid; i < GNET_CELLS; i += sc.lanes) {
+		uint64_t v = i ? mine : gnet__cell0(GNET_OP_SEND, fd, (uint32_t)len);
+
+		gnet_sys_store(&e->cell[i], tag | v);
+		if (i + sc.lanes < GNET_CELLS)
+			mine = gnet__cell_bytes(src, i + sc.lanes, (uint32_t)len);
+	}
+	gnet__sync_lanes(sc); /* all have read what is known */
+	if (sc.tid == 0) {
+		gnet__kick(net, k->queue);
+		gnet__known_sent(s, k, pos, tag, len);
+	}
+	return 1;
+}
+
+/* Thread 0: the first step of a call whose socket was not known. */
+GNET_DEV void gnet__send_start(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t len,
+			       int flags)
+{
+	s->known_now = 0;
 	gnet__send_begin(net, fd, s, flags);
 	s->lost = 0; /* and so before any call that finds its socket known */
 	s->cells = 0;
@@ -743,17 +833,18 @@ GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
 	int64_t rc;
 
 	if (sc.tid < sc.lanes) {
-		uint64_t mine = gnet__cell_bytes(src, sc.tid < GNET_CELLS ? sc.tid : 0,
-						 len <= GNET_INLINE_MAX ? len : 0);
+		uint32_t small = len <= GNET_INLINE_MAX ? (uint32_t)len : 0;
+		uint64_t mine = gnet__cell_bytes(src, sc.tid < GNET_CELLS ? sc.tid : 0, small);
 
-		if (sc.tid == 0 && start)
-			gnet__send_start(net, fd, s, start, len, flags);
-		else if (sc.tid == 0)
-			gnet__send_plan(net, fd, s, len);
-		gnet__sync_lanes(sc);
-		if (s->rc > 0 && s->cells)
-			gnet__send_cells(sc, net, fd, s, src, mine,
-					 len <= GNET_INLINE_MAX ? len : 0);
+		if (!start || !gnet__send_tried(sc, net, fd, s, start, src, mine, len)) {
+			if (sc.tid == 0 && start)
+				gnet__send_start(net, fd, s, len, flags);
+			else if (sc.tid == 0)
+				gnet__send_plan(net, fd, s, len);
+			gnet__sync_lanes(sc);
+			if (s->rc > 0 && s->cells)
+				gnet__send_cells(sc, net, fd, s, src, mine, small);
+		}
 	}
 	gnet__sync(sc);
 	rc = s->rc;
@@ -771,15 +862,18 @@ GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
 GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
 			    const void *buf, uint64_t len, int flags)
 {
+	struct gnet__ready r = { 0, 0, 0 };
 	struct gnet__try t = { 0, 0, 0, 0, 0, 0 };
 	uint64_t sent;
 	int64_t rc;
 
+	if (sc.tid == 0)
+		r = gnet__send_ready(net, fd, s, len, flags);
 	gnet__sync(sc); /* the scope's threads may just have written the bytes */
 	/* The answers come while the bytes are loaded. Not before the barrier: a warp that is late for it may wait for what the queue would hold up
 	   behind a place that was taken and not filled (S2). */
 	if (sc.tid == 0)
-		t = gnet__send_try(net, fd, s, len, flags);
+		t = gnet__send_try(&r);
 	rc = gnet__send_step(sc, net, fd, s, (const uint8_t *)buf, len, &t, flags);
 	sent = rc > 0 ? (uint64_t)rc : 0;
 	if (!s->sk) {

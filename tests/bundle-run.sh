@@ -38,28 +38,41 @@ result()
 	printf '%s %s\n' "$1" "$2"
 }
 
+# device_test FILE [NAME=VALUE]
+device_test()
+{
+	local file=$1 start=$SECONDS code
+
+	timeout -k 5 "$limit" env ${2:+"$2"} stdbuf -oL -eL "$file" >"$log" 2>&1 </dev/null
+	code=$?
+	file="$file${2:+ under $2}"
+	case $code in
+	0) result PASS "$file ($((SECONDS - start)) s)" ;;
+	77) result SKIP "$file $(tail -n 1 "$log")" ;;
+	124 | 137) result FAIL "$file: ended after its limit of $limit s" ;;
+	*) result FAIL "$file: exit code $code" ;;
+	esac
+	case $code in
+	0 | 77) ;;
+	*) tail -n 30 "$log" ;;
+	esac
+}
+
 device_tests()
 {
-	local file start code count=0
+	local file name count=0
 
 	for file in device/*; do
 		[ -x "$file" ] || continue
 		count=$((count + 1))
-		start=$SECONDS
-		timeout -k 5 "$limit" stdbuf -oL -eL "$file" >"$log" 2>&1 </dev/null
-		code=$?
-		case $code in
-		0) result PASS "$file ($((SECONDS - start)) s)" ;;
-		77) result SKIP "$file $(tail -n 1 "$log")" ;;
-		124 | 137) result FAIL "$file: ended after its limit of $limit s" ;;
-		*) result FAIL "$file: exit code $code" ;;
-		esac
-		case $code in
-		0 | 77) ;;
-		*) tail -n 30 "$log" ;;
-		esac
+		device_test "$file"
 	done
 	[ $count != 0 ] || result FAIL "device: there are no tests"
+	# Those whose launching thread has nothing to do for its kernel.
+	while read -r name; do
+		[ -x "device/$name" ] || result FAIL "device/$name of blocking.txt: there is no such test"
+		device_test "device/$name" CUDA_LAUNCH_BLOCKING=1
+	done <blocking.txt
 }
 
 count()

@@ -32,6 +32,7 @@ bundle_fill()
 	fi
 	cp tests/bundle-run.sh "$out.new/run.sh" || return 1
 	chmod +x "$out.new/run.sh"
+	cp tests/device/blocking.txt "$out.new/" || return 1
 	cp bench.sh "$out.new/bench.sh" || return 1
 	git log -1 --format='commit %H%ncommitted %cI' >"$out.new/commit" 2>/dev/null ||
 		echo "commit unknown" >"$out.new/commit"

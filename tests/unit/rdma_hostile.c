@@ -156,6 +156,11 @@ static void raw_connect(struct raw *p, const struct test_addr *to, uint8_t flags
 	c.private_data[WIRE_RSOCK_AT_FLAGS] |= flags;
 	e = raw_ask(p, to, &c);
 	CHECK_EQ(e.type, VERBS_EVENT_ESTABLISHED);
+	/* What its device is asked for: 0.64 ms, and no retries that rdma_rxe takes for without end. */
+	CHECK_EQ(e.param.min_rnr_timer, 12);
+	CHECK_EQ(e.param.ack_timeout, 18);
+	CHECK_EQ(e.param.retry, 6);
+	CHECK_EQ(e.param.rnr_retry, 7);
 	CHECK_EQ(wire_rsock_conn_decode(&p->theirs, e.param.private_data, e.param.private_len), 0);
 }
 
@@ -390,6 +395,25 @@ static void bytes_that_nobody_wrote(struct bench *b)
 	raw_close(&p);
 }
 
+/* The RTU is lost: the first message says that the peer is ready. */
+static void message_before_rtu(void)
+{
+	struct bench b;
+	struct raw p;
+
+	stub_no_rtu = 1;
+	begin(&b, 1, 500, 1);
+	raw_connect(&p, b.a.where, 0);
+	say_data(&p, 10, 0);
+	CHECK_EQ(hear(&p, WIRE_RSOCK_OP_DATA), 10);
+	test_pattern_check(p.mem + 64, 10, 0, 5);
+	goodbye(&p);
+	CHECK_EQ(served(&b), 0);
+	raw_close(&p);
+	end(&b);
+	stub_no_rtu = 0;
+}
+
 /* The peer goes without a word. */
 static void peer_vanishes(struct bench *b)
 {
@@ -591,6 +615,7 @@ int main(void)
 	wild_credits(&b);
 	plain_peer(&b, 0);
 	end(&b);
+	message_before_rtu();
 	lost_acknowledgement();
 	peer_stays(false);
 	peer_stays(true);

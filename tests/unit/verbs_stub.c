@@ -113,15 +113,14 @@ static struct list ids = { &ids, &ids }, qps = { &qps, &qps };
 static struct region regions[MAX_MR];
 static uint32_t next_key;
 static uint16_t next_port = 20000;
+int stub_no_rtu;
 
 static struct {
 	char slot[32];
-	unsigned nth, any_nth, calls;
-	unsigned failed;
+	unsigned nth, any_nth, calls, failed;
 	int err, status_op;
 	uint32_t status;
-	int frozen;
-	int late;
+	int frozen, late;
 	unsigned parts; /* DISCONNECTED events that were taken */
 	unsigned objects, rnr, posted, post_calls, ack_arms, max_inline;
 	int gpu;
@@ -1117,7 +1116,8 @@ static int s_accept(struct verbs_id *id, const struct verbs_conn_param *p)
 		e = queue_event(id->peer, VERBS_EVENT_ESTABLISHED);
 		e->param = *p;
 		e->param.private_len = VERBS_PRIVATE_MAX;
-		queue_event(id, VERBS_EVENT_ESTABLISHED);
+		if (!stub_no_rtu)
+			queue_event(id, VERBS_EVENT_ESTABLISHED);
 		run_all();
 	}
 	pthread_mutex_unlock(&lock);

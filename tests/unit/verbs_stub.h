@@ -28,6 +28,8 @@ void stub_freeze(void);
 void stub_thaw(uint32_t status);
 /* That a goodbye was acknowledged is found in the completion queue only when the id's DISCONNECTED has been taken. */
 void stub_late(void);
+/* While it is set, who accepts is not told that the connection is established: the peer's RTU is lost. */
+extern int stub_no_rtu;
 /* Objects that are alive: 0 when all was given back. */
 int stub_objects(void);
 /* Receiver-not-ready stops, work requests posted and calls that posted some so far. */

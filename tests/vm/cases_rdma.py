@@ -258,7 +258,10 @@ def rdma_dead_host(env):
     env.unplug(env.m1)
     out = sender.expect(0, 18)
     check("ended 1" in out and re.search("timed out|Connection", out), out)
-    env.note(out.strip().splitlines()[0][:160])
+    line = out.strip().splitlines()[0]
+    for part in "10.0.2.1:7471", "status 12", "6 retries of 1073 ms", "the peer's machine or the network":
+        check(part in line, f"no {part!r} in {line!r}")
+    env.note(line[:160])
     kernel.kill()
 
 

@@ -461,10 +461,11 @@ static int open_socket(const struct udp *u)
 		return log_error(fd, "rnic: cannot open a UDP socket: %s", strerror(-fd));
 	set_int(fd, SOL_SOCKET, SO_SNDBUF, (int)u->cfg.socket_buffer);
 	set_int(fd, SOL_SOCKET, SO_RCVBUF, (int)u->cfg.socket_buffer);
+	/* Never fragments, and does not believe what an ICMP message says of the path: anybody may have sent it. */
 	if (u->v4)
-		set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+		set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
 	else
-		set_int(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+		set_int(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
 	return fd;
 }
 

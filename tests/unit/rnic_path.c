@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@
 #include <cmocka.h>
 
 #include "base/sys.h"
+#include "rnic/wire_udp.h"
 #include "verbs/rnic/internal.h"
 #include "verbs/verbs.h"
 
@@ -73,7 +75,7 @@ static bool enter_namespaces(void)
 	       system("ip link set pa up && ip addr add 10.79.0.1/24 dev pa && "
 		      "ip addr add fd79::1/64 dev pa nodad") == 0 &&
 	       there("ip link set pb up && ip addr add fd79::2/64 dev pb nodad && "
-		     "for i in 2 3 4 5 6 7; do ip addr add 10.79.0.$i/24 dev pb; done");
+		     "for i in 2 3 4 5 6 7 8; do ip addr add 10.79.0.$i/24 dev pb; done");
 }
 
 static bool ready;
@@ -261,6 +263,101 @@ static void a_user_who_knows_is_believed(void **state)
 	unsetenv("GPUNET_RNIC_MTU");
 }
 
+enum { MTU_SAID = 600, LARGER = 1100 };
+
+/* ICMP "fragmentation needed" about a packet from 10.79.0.1, port `port`, to port 4791 of 10.79.0.8. */
+static void spoof(uint16_t port)
+{
+	uint8_t icmp[36] = { 3, 4, [6] = MTU_SAID >> 8, [7] = MTU_SAID & 0xff };
+	uint8_t *ip = icmp + 8, *udp = ip + 20;
+	struct sockaddr_in to = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_ICMP);
+	uint32_t sum = 0;
+	unsigned i;
+
+	assert_true(fd >= 0);
+	ip[0] = 0x45;
+	ip[2] = LARGER >> 8;
+	ip[3] = LARGER & 0xff;
+	ip[6] = 0x40;
+	ip[8] = 64;
+	ip[9] = IPPROTO_UDP;
+	inet_pton(AF_INET, "10.79.0.1", ip + 12);
+	inet_pton(AF_INET, "10.79.0.8", ip + 16);
+	udp[0] = (uint8_t)(port >> 8);
+	udp[1] = (uint8_t)port;
+	udp[2] = 4791 >> 8;
+	udp[3] = 4791 & 0xff;
+	for (i = 0; i < sizeof(icmp); i += 2)
+		sum += (uint32_t)icmp[i] << 8 | icmp[i + 1];
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = ~(sum + (sum >> 16));
+	icmp[2] = (uint8_t)(sum >> 8);
+	icmp[3] = (uint8_t)sum;
+	inet_pton(AF_INET, "10.79.0.1", &to.sin_addr);
+	assert_int_equal(sendto(fd, icmp, sizeof(icmp), 0, (struct sockaddr *)&to, sizeof(to)),
+			 sizeof(icmp));
+	close(fd);
+}
+
+/* A socket that believes such a message; it is what the message is about. */
+static int believer(uint16_t *port)
+{
+	struct sockaddr_in here = { .sin_family = AF_INET };
+	socklen_t n = sizeof(here);
+	int on = IP_PMTUDISC_DO, fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	inet_pton(AF_INET, "10.79.0.1", &here.sin_addr);
+	assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &on, sizeof(on)), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&here, n), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&here, &n), 0);
+	*port = ntohs(here.sin_port);
+	return fd;
+}
+
+static bool believes(int fd)
+{
+	static const uint8_t bytes[LARGER];
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(4791) };
+
+	inet_pton(AF_INET, "10.79.0.8", &to.sin_addr);
+	return sendto(fd, bytes, sizeof(bytes), 0, (struct sockaddr *)&to, sizeof(to)) < 0 &&
+	       errno == EMSGSIZE;
+}
+
+/* Anybody can say that a path takes small packets only; the kernel remembers it for ten minutes. */
+static void a_strangers_word_about_the_path_stops_nothing(void **state)
+{
+	static uint8_t bytes[LARGER];
+	struct rnic_udp_config cfg = { .gid = { [10] = 0xff, [11] = 0xff, 10, 79, 0, 1 } };
+	struct rnic_path path = { .src = { [10] = 0xff, [11] = 0xff, 10, 79, 0, 1 },
+				  .dst = { [10] = 0xff, [11] = 0xff, 10, 79, 0, 8 } };
+	struct rnic_tx tx = { .path = &path, .hdr_len = 12, .nseg = 1, .payload_len = LARGER };
+	uint64_t end = sys.now_ns() + UINT64_C(10000000000);
+	struct rnic_wire *w;
+	uint16_t port;
+	int fd;
+
+	(void)state;
+	if (!ready)
+		skip();
+	fd = believer(&port);
+	assert_false(believes(fd));
+	do {
+		assert_true(sys.now_ns() < end);
+		spoof(port);
+	} while (!believes(fd));
+	tx.seg[0] = (struct iovec){ bytes, LARGER };
+	assert_int_equal(rnic_udp_create(&cfg, &w), 0);
+	assert_int_equal(w->ops->send(w, &tx, sys.now_ns()), 0);
+	assert_int_equal(w->ops->flush(w, sys.now_ns()), 0);
+	assert_int_equal(rnic_udp_stats(w)->tx_packets, 1);
+	assert_int_equal(rnic_udp_stats(w)->tx_dropped, 0);
+	assert_true(believes(fd));
+	rnic_udp_destroy(w);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -268,6 +365,7 @@ int main(void)
 		cmocka_unit_test(as_large_as_what_comes_back_whole),
 		cmocka_unit_test(a_peer_that_answers_in_pieces_gets_no_more_than_it_sends),
 		cmocka_unit_test(silence_is_the_safe_one),
+		cmocka_unit_test(a_strangers_word_about_the_path_stops_nothing),
 		cmocka_unit_test(an_interface_that_goes_down_says_so),
 		cmocka_unit_test(a_user_who_knows_is_believed),
 	};

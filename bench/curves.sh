@@ -42,7 +42,7 @@ set terminal svg size 800,500 font "sans-serif,13" background "white"
 set grid
 set key left top
 set logscale x 2
-set format x "%.0s%cB"
+set format x "%.0b %BB"
 set xlabel "message"
 set style data linespoints
 

@@ -388,6 +388,32 @@ static void drained_and_overrun(void **state)
 	close_all();
 }
 
+/* What came before a ticket has left its places when the ticket is seen, wherever the thread is then. */
+static void a_ticket_says_that_there_is_room(void **state)
+{
+	unsigned i, turn;
+
+	(void)state;
+	open_with(STUB);
+	word(0, 1, 8); /* the first is tried alone */
+	mark();
+	await();
+	for (turn = 0; turn < 2; turn++) {
+		__atomic_store_n(&stub.state->late, 1, __ATOMIC_RELEASE);
+		if (turn)
+			word(0, 2, 8); /* goes with the ticket in one call */
+		mark();
+		await();
+		for (i = 0; i < 63; i++)
+			body(100 + i, 3, 1);
+		mark();
+		__atomic_store_n(&stub.state->late, 0, __ATOMIC_RELEASE);
+		await();
+		assert_true(all(100, 3, 63));
+	}
+	close_all();
+}
+
 /* The thread sleeps when nothing comes, and is woken; and much goes through without a gate, whatever is seen together. */
 static void many_and_pauses(void **state)
 {
@@ -422,6 +448,7 @@ int main(void)
 		cmocka_unit_test(a_driver_without_that_call),
 		cmocka_unit_test(a_failure_is_final),
 		cmocka_unit_test(drained_and_overrun),
+		cmocka_unit_test(a_ticket_says_that_there_is_room),
 		cmocka_unit_test(many_and_pauses),
 	};
 

@@ -407,6 +407,14 @@ result cuPointerGetAttribute(void *value, int attr, devptr at)
 	});
 }
 
+static void come_back_late(void)
+{
+	const struct timespec nap = { .tv_nsec = 100000 };
+
+	while (__atomic_load_n(&stub_state.late, __ATOMIC_ACQUIRE))
+		nanosleep(&nap, NULL);
+}
+
 static bool takes_words(devptr at)
 {
 	return at < stub_state.no_words_from || at >= stub_state.no_words_to;
@@ -435,6 +443,7 @@ result cuStreamWriteValue64_v2(void *s, devptr at, uint64_t v, unsigned flags)
 			__atomic_store_n((uint64_t *)(uintptr_t)at, v, __ATOMIC_RELEASE);
 		else
 			r = 1;
+		come_back_late();
 	});
 }
 
@@ -473,6 +482,7 @@ result cuStreamBatchMemOp_v2(void *s, unsigned n, void *ops, unsigned flags)
 			else
 				r = wrong("cuStreamBatchMemOp_v2", 1);
 		}
+		come_back_late();
 	});
 }
 

@@ -28,6 +28,8 @@ struct cuda_stub_state {
 	int kernel_timeout;
 	/* Of the stub that has calls for copies beside kernels: it stays in its next copy until this is 0 again; … */
 	int gate;
+	/* … or in its next call for words, which are written by then; … */
+	int late;
 	/* … words into this memory are CUDA_ERROR_INVALID_VALUE; … */
 	unsigned long long no_words_from, no_words_to;
 	/* … and calls for several words, or copies, are refused with these. */

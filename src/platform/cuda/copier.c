@@ -114,13 +114,21 @@ static void show(struct cuda_copier *c)
 		wake(c);
 }
 
+/* The first reason stays. */
+static void is_over(struct cuda_copier *c, int err)
+{
+	int none = 0;
+
+	__atomic_compare_exchange_n(&c->err, &none, err, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
 static void put(struct cuda_copier *c, struct op op)
 {
 	if (c->put == c->room)
 		c->room = __atomic_load_n(&c->tail, __ATOMIC_ACQUIRE) + c->mask + 1;
 	/* There is room, by the agreement; without it the copy would be lost, so that nothing may be believed. */
 	if (c->put == c->room) {
-		__atomic_store_n(&c->err, -ENOBUFS, __ATOMIC_RELEASE);
+		is_over(c, -ENOBUFS);
 		return;
 	}
 	c->ring[c->put++ & c->mask] = op;
@@ -259,27 +267,57 @@ static bool join(struct cuda_copier *c, const struct op *o, cuda_mem_op *to)
 	return true;
 }
 
+static cuda_result execute(struct cuda_copier *c, const struct op *o)
+{
+	const struct cuda_api *api = cuda_of(c->dev)->api;
+
+	switch (o->kind) {
+	case WRITE:
+		return api->write_async(o->dev, o->host, o->n, c->stream);
+	case WORD:
+		return write_word(c, o->dev, o->host, o->n);
+	case READ:
+		return api->read_async(o->host, o->dev, o->n, c->stream);
+	default:
+		return tell(c, o->ticket);
+	}
+}
+
+/* The places before `at` are free: told before a ticket is, which promises them. */
+static void let_go(struct cuda_copier *c, uint32_t at)
+{
+	__atomic_store_n(&c->tail, at, __ATOMIC_RELEASE);
+}
+
 /*
  * Words and tickets from `at` on that go in one call; how many did. 0: they have to go one by one. The GPU does them in their
  * order.
  */
 static uint32_t batch(struct cuda_copier *c, uint32_t at, uint32_t end, cuda_result *r)
 {
-	uint32_t n = 0;
+	struct op taken[BATCH];
+	uint32_t n = 0, i;
 
 	if (!c->batches)
 		return 0;
-	while (n < BATCH && at + n != end && join(c, &c->ring[(at + n) & c->mask], &c->op[n]))
+	while (n < BATCH && at + n != end) {
+		taken[n] = c->ring[(at + n) & c->mask];
+		if (!join(c, &taken[n], &c->op[n]))
+			break;
 		n++;
+	}
 	if (n < 2)
 		return 0;
+	let_go(c, at + n);
 	*r = cuda_of(c->dev)->api->batch_mem_op(c->stream, n, c->op, 0);
-	if (*r == CUDA_INVALID_VALUE || *r == CUDA_NOT_SUPPORTED) {
-		/* Refused as a whole: memory has been replaced by some of another kind, or the driver has no such call. */
-		memset(c->known, 0, sizeof(c->known));
-		c->batches = *r == CUDA_INVALID_VALUE;
-		return 0;
-	}
+	if (*r != CUDA_INVALID_VALUE && *r != CUDA_NOT_SUPPORTED)
+		return n;
+	/* Refused as a whole: memory has been replaced by some of another kind, or the driver has no such call. One by one, then. */
+	memset(c->known, 0, sizeof(c->known));
+	c->batches = *r == CUDA_INVALID_VALUE;
+	*r = CUDA_OK;
+	for (i = 0; i < n && *r == CUDA_OK; i++)
+		*r = execute(c, &taken[i]);
 	return n;
 }
 
@@ -328,27 +366,10 @@ static uint32_t gather(struct cuda_copier *c, uint32_t at, uint32_t end, cuda_re
 	return n;
 }
 
-static cuda_result execute(struct cuda_copier *c, const struct op *o)
-{
-	const struct cuda_api *api = cuda_of(c->dev)->api;
-
-	switch (o->kind) {
-	case WRITE:
-		return api->write_async(o->dev, o->host, o->n, c->stream);
-	case WORD:
-		return write_word(c, o->dev, o->host, o->n);
-	case READ:
-		return api->read_async(o->host, o->dev, o->n, c->stream);
-	default:
-		return tell(c, o->ticket);
-	}
-}
-
 static void failed(struct cuda_copier *c, cuda_result r, const char *what)
 {
-	if (c->err)
-		return;
-	__atomic_store_n(&c->err, cuda_fail(cuda_of(c->dev), r, what), __ATOMIC_RELEASE);
+	if (!__atomic_load_n(&c->err, __ATOMIC_RELAXED))
+		is_over(c, cuda_fail(cuda_of(c->dev), r, what));
 }
 
 static const char *const names[] = {
@@ -397,22 +418,24 @@ static void serve(struct cuda_copier *c, uint32_t head)
 	uint32_t at = c->tail, n;
 
 	while (at != head) {
-		const struct op *o = &c->ring[at & c->mask];
+		const struct op o = c->ring[at & c->mask];
 		cuda_result r = CUDA_OK;
 
 		n = 1;
 		if (!__atomic_load_n(&c->err, __ATOMIC_ACQUIRE)) {
-			n = o->kind == WRITE ? gather(c, at, head, &r) : batch(c, at, head, &r);
+			n = o.kind == WRITE ? gather(c, at, head, &r) : batch(c, at, head, &r);
 			if (!n) {
-				r = execute(c, o);
 				n = 1;
+				if (o.kind == MARK)
+					let_go(c, at + n);
+				r = execute(c, &o);
 			}
 		}
 		if (r != CUDA_OK)
-			failed(c, r, names[o->kind]);
+			failed(c, r, names[o.kind]);
 		at += n;
+		let_go(c, at);
 	}
-	__atomic_store_n(&c->tail, at, __ATOMIC_RELEASE);
 }
 
 static void relax(void)

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "base/relax.h"
 #include "base/sys.h"
 
 /* Bounds of one pass. */
@@ -185,15 +186,6 @@ static void sleep_until(struct proxy_thread *t, uint64_t now, uint64_t next)
 	atomic_exchange(&t->mark, AWAKE);
 	/* The events have set their sockets' flags; the next pass serves them. */
 	proxy_dig(t);
-}
-
-static void relax(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
 }
 
 void *proxy_thread_main(void *arg)

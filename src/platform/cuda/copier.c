@@ -12,6 +12,7 @@
 #include "platform/cuda/copier.h"
 
 #include "base/log.h"
+#include "base/relax.h"
 #include "base/sys.h"
 #include "platform/cuda/device.h"
 
@@ -436,15 +437,6 @@ static void serve(struct cuda_copier *c, uint32_t head)
 		at += n;
 		let_go(c, at);
 	}
-}
-
-static void relax(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
 }
 
 static void *work(void *arg)

@@ -34,13 +34,13 @@ static void nap(void)
 	nanosleep(&t, NULL);
 }
 
-static void open_with(const char *file)
+static void open_units(const char *file, unsigned units)
 {
 	stub = (struct cuda_stub){ 0 };
 	assert_true(cuda_stub_use(&stub, file));
 	ticket = 0;
 	assert_int_equal(platform_cuda.open(0, NULL, &dev), 0);
-	assert_int_equal(cuda_copier_open(dev, PLATFORM_COPIER_UNIT, &copier), 0);
+	assert_int_equal(cuda_copier_open(dev, units * PLATFORM_COPIER_UNIT, &copier), 0);
 	/* A piece of memory of which the driver's words are remembered is 2 MiB. */
 	gpu = aligned_alloc(2 * MIB, GPU);
 	assert_non_null(gpu);
@@ -49,6 +49,11 @@ static void open_with(const char *file)
 	assert_string_equal(stub.state->work, "w");
 	stub.state->works = 0;
 	memset(stub.state->work, 0, sizeof(stub.state->work));
+}
+
+static void open_with(const char *file)
+{
+	open_units(file, 1);
 }
 
 static void close_all(void)
@@ -168,23 +173,22 @@ static void words_of_a_step_go_in_one_call(void **state)
 	close_all();
 }
 
-/* More than one call takes. */
+/* More than one call takes: 64. */
 static void a_hundred_words(void **state)
 {
 	size_t i;
 
 	(void)state;
-	open_with(STUB);
+	open_units(STUB, 2);
 	word(0, 1, 8);
 	mark();
 	await();
 	close_gate();
-	for (i = 0; i < 60; i++)
+	for (i = 0; i < 100; i++)
 		word(i * 8, (uint8_t)i, 8);
 	mark();
-	/* The ring takes 64; the ticket before them is one more. */
-	open_gate("9");
-	for (i = 0; i < 60; i++)
+	open_gate("99");
+	for (i = 0; i < 100; i++)
 		assert_true(all(i * 8, (uint8_t)i, 8));
 	close_all();
 }

@@ -76,7 +76,7 @@ static gpunet_t *any_net(const struct world *w)
 	o.slab_bytes = sim_chance(400) && !w->n_dgrams ? 65536 : 1 << 20;
 	sim_gpu_like = sim_chance(200);
 	sim_naps = sim_gpu_like && (w->narrow || sim_chance(500));
-	sim_belt = world_loses_hints(w) ? 1000000 : 3600000000000u;
+	sim_belt = w->abort_after ? 1000000 : 3600000000000u; /* an abort gives no hint */
 	sim_late = sim_chance(300);
 	o.sentinel_us = sim_between(10, 1000);
 	o.queue_entries = 64;

@@ -99,10 +99,12 @@ static int poll_by(struct world *w, const struct block *b, struct gnet_pollfd *p
 	return rc;
 }
 
-/* At times one that is soon over. */
+/* At times one that is soon over, or when the wait has become a long one. */
 static int64_t any_limit(void)
 {
-	return share(is_first() && sim_chance(300) ? (int64_t)sim_below(3) * 100000 : -1);
+	int64_t unit = sim_naps && is_first() && sim_chance(500) ? 2000000 : 100000;
+
+	return share(is_first() && sim_chance(300) ? (int64_t)sim_below(3) * unit : -1);
 }
 
 /* 0: its time is over. */

@@ -611,24 +611,6 @@ void world_make(struct world *w)
 			w->block[i].n_tasks > 1 || (!w->block[i].full && sim_chance(300));
 }
 
-bool world_loses_hints(const struct world *w)
-{
-	const struct block *of[MOST_CONNS][2] = { { NULL } };
-	unsigned i, k;
-
-	for (i = 0; i < w->n_blocks; i++) {
-		for (k = 0; k < w->block[i].n_tasks; k++) {
-			const struct task *t = &w->block[i].task[k];
-			const struct block **b = &of[t->c->id][t->end];
-
-			if (*b && *b != &w->block[i])
-				return true;
-			*b = &w->block[i];
-		}
-	}
-	return w->abort_after || w->acceptors > 1;
-}
-
 static void check_flow(const struct conn *c, unsigned d)
 {
 	const struct flow *f = &c->flow[d];

@@ -145,8 +145,6 @@ struct gpunet;
 
 /* world.c */
 void world_make(struct world *w);
-/* May a wait that naps get no hint? Several blocks' gpoll of one socket take away what the others ask for; an abort gives none. */
-bool world_loses_hints(const struct world *w);
 void world_host_begin(
 	struct world *w); /* starts the host's threads, and waits until its listener is there */
 void world_chaos_begin(struct world *w, struct gpunet *g); /* what happens at some time by itself */

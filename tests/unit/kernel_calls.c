@@ -108,6 +108,67 @@ static void poll_tells_an_error_until_a_call_was_told_of_it(void **state)
 	assert_int_equal(gpunet_close(g, 5000), 0);
 }
 
+struct poller {
+	gnet_t *n;
+	int fd;
+	int64_t limit;
+	uint64_t seen; /* word: its test has seen what it asks for */
+	int rc;
+};
+
+/* Until it has news, or was seen to ask. */
+static void *polls(void *arg)
+{
+	struct poller *p = arg;
+
+	do {
+		struct gnet_pollfd f = { .fd = p->fd, .events = GNET_POLLIN };
+
+		p->rc = gpoll(p->n, &f, 1, p->limit);
+		p->limit *= 2; /* enough for a long wait at last */
+	} while (!p->rc && !__atomic_load_n(&p->seen, __ATOMIC_ACQUIRE));
+	return NULL;
+}
+
+/* The wait is a long one when events of other sockets have ended it many times. */
+static void until_it_asks(gnet_t *n, const uint64_t *word)
+{
+	while (!__atomic_load_n(word, __ATOMIC_RELAXED)) {
+		gnet_dev_add_relaxed(&n->hints[0], GNET_HINT_ONE);
+		usleep(10);
+	}
+}
+
+/* H6 */
+static void a_poll_that_ends_leaves_what_another_one_asks_for(void **state)
+{
+	gpunet_t *g = net_open();
+	gnet_t *n = gpunet_device(g);
+	int host, fd = pair(n, &host);
+	struct poller stays = { n, fd, -1, 1, 0 }, goes = { n, fd, 20000000, 0, 0 };
+	uint64_t *word = &n->bus[GNET_FD_SLOT(fd)].waits[GNET_WAIT_POLL];
+	pthread_t t[2];
+
+	(void)state;
+	assert_int_equal(pthread_create(&t[0], NULL, polls, &stays), 0);
+	until_it_asks(n, word);
+	__atomic_store_n(word, 0, __ATOMIC_RELAXED); /* as one who hints */
+	assert_int_equal(pthread_create(&t[1], NULL, polls, &goes), 0);
+	until_it_asks(n, word);
+	__atomic_store_n(&goes.seen, 1, __ATOMIC_RELEASE);
+	assert_int_equal(pthread_join(t[1], NULL), 0);
+	assert_int_equal(goes.rc, 0);
+	assert_true(__atomic_load_n(word, __ATOMIC_RELAXED));
+	assert_int_equal(write(host, "x", 1), 1);
+	assert_int_equal(pthread_join(t[0], NULL), 0);
+	assert_int_equal(stays.rc, 1);
+	assert_false(__atomic_load_n(word, __ATOMIC_RELAXED));
+	assert_int_equal(GNET_HINT_POLLS(n->hints[GNET_FD_SLOT(fd)]), 0);
+	gclose(n, fd);
+	close(host);
+	assert_int_equal(gpunet_close(g, 5000), 0);
+}
+
 static uint64_t segments_used(gpunet_t *g)
 {
 	struct gpunet_stats s = { .size = sizeof(s) };
@@ -157,6 +218,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_shutdown_waits_for_a_sender_even_if_the_socket_does_not),
+		cmocka_unit_test(a_poll_that_ends_leaves_what_another_one_asks_for),
 		cmocka_unit_test(poll_tells_an_error_until_a_call_was_told_of_it),
 		cmocka_unit_test(a_datagram_waits_for_a_segment_until_there_is_one),
 	};

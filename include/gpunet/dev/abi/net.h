@@ -77,6 +77,11 @@ struct gnet_sq_dev {
 	uint64_t pad[13];
 };
 
+/* Of gnet.hints. */
+#define GNET_HINT_ONE ((uint64_t)1 << 32)
+#define GNET_HINTS(w) ((uint64_t)(w) >> 32)
+#define GNET_HINT_POLLS(w) ((uint32_t)(w))
+
 /* Who looks at a news ring, and when. */
 struct gnet_nap {
 	uint64_t due; /* gnet_time_ns from which on the next look may be taken */
@@ -109,7 +114,7 @@ struct gnet {
 	struct gnet_sock *socks; /* [max_socks] */
 	struct gnet_sq_dev *sqd; /* [n_queues] */
 	struct gnet_nap *naps;   /* [n_queues] */
-	uint64_t *hints;         /* [max_socks] how many hints were given */
+	uint64_t *hints;         /* [max_socks] hints given 32 | gpolls that ask 32 */
 	uint64_t *call_map;      /* [n_calls / 64] bit set: taken */
 	uint64_t *call_tag;      /* [n_calls] tag of the last use */
 	uint64_t *gave_up_next;  /* number of the next record in gave_up */

@@ -4,6 +4,6 @@
 #define GPUNET_DEV_ABI_VERSION_H
 
 /* Changes whenever a layout or a rule of dev/abi/ changes. */
-#define GNET_ABI_VERSION 9u
+#define GNET_ABI_VERSION 10u
 
 #endif

@@ -17,12 +17,12 @@
 /* H3: how many hints were given at a socket so far. */
 GNET_DEV uint64_t gnet__hints(gnet_t *net, int fd)
 {
-	return gnet_dev_load(&net->hints[GNET_FD_SLOT(fd)]);
+	return GNET_HINTS(gnet_dev_load(&net->hints[GNET_FD_SLOT(fd)]));
 }
 
 GNET_DEV void gnet__hint(gnet_t *net, int fd)
 {
-	gnet_dev_add_relaxed(&net->hints[GNET_FD_SLOT(fd)], 1);
+	gnet_dev_add_relaxed(&net->hints[GNET_FD_SLOT(fd)], GNET_HINT_ONE);
 }
 
 /* H1: asks for a hint. `wait`: GNET_WAIT_*. */
@@ -34,6 +34,27 @@ GNET_DEV void gnet__ask_hint(gnet_t *net, int fd, int wait, uint64_t pos)
 GNET_DEV void gnet__ask_no_hint(gnet_t *net, int fd, int wait)
 {
 	gnet_sys_store(&net->bus[GNET_FD_SLOT(fd)].waits[wait], 0);
+}
+
+/* H6: a gpoll begins to ask. */
+GNET_DEV void gnet__poll_begins(gnet_t *net, int fd)
+{
+	gnet_dev_add_relaxed(&net->hints[GNET_FD_SLOT(fd)], 1);
+}
+
+/* H6: it asks no more. What others ask for stays; whoever has come while the last one went looks for himself, and asks anew. */
+GNET_DEV void gnet__poll_ends(gnet_t *net, int fd)
+{
+	uint64_t *word = &net->hints[GNET_FD_SLOT(fd)];
+	int last = GNET_HINT_POLLS(gnet_dev_load(word)) == 1;
+
+	if (last)
+		gnet__ask_no_hint(net, fd, GNET_WAIT_POLL);
+	gnet_dev_add_relaxed(word, ~(uint64_t)0);
+	if (last && GNET_HINT_POLLS(gnet_dev_load(word))) {
+		gnet__ask_hint(net, fd, GNET_WAIT_POLL, 0);
+		gnet__hint(net, fd);
+	}
 }
 
 #ifdef __CUDACC__
@@ -53,7 +74,7 @@ GNET_DEV void gnet__news(gnet_t *net, uint32_t q, uint64_t now)
 		if ((c & 0xff) != GNET_NEWS_TAG(at) || c >> 8 >= net->max_socks ||
 		    gnet_dev_cas_relaxed(&n->at, at, at + 1) != at)
 			return;
-		gnet_dev_add_relaxed(&net->hints[c >> 8], 1);
+		gnet_dev_add_relaxed(&net->hints[c >> 8], GNET_HINT_ONE);
 		gnet_sys_store(&r->head, ++at);
 	}
 }

@@ -148,20 +148,30 @@ GNET_DEV uint64_t gnet__poll_hints(struct gnet__scope sc, gnet_t *net,
 	return sum;
 }
 
-/* Asks for hints at this thread's share, or for none any more. */
+/* Asks for hints at this thread's share. `first`: this gpoll has not yet. */
 GNET_DEV void gnet__poll_ask(struct gnet__scope sc, gnet_t *net, const struct gnet_pollfd *fds,
-			     uint32_t n, int ask)
+			     uint32_t n, int first)
 {
 	uint64_t i;
 
 	for (i = sc.tid; i < n; i += sc.n) {
 		if (!gnet__slot(net, fds[i].fd))
 			continue;
-		if (ask)
-			gnet__ask_hint(net, fds[i].fd, GNET_WAIT_POLL, 0);
-		else
-			gnet__ask_no_hint(net, fds[i].fd, GNET_WAIT_POLL);
+		if (first)
+			gnet__poll_begins(net, fds[i].fd);
+		gnet__ask_hint(net, fds[i].fd, GNET_WAIT_POLL, 0);
 	}
+}
+
+/* Asks for none any more. */
+GNET_DEV void gnet__poll_asked(struct gnet__scope sc, gnet_t *net, const struct gnet_pollfd *fds,
+			       uint32_t n)
+{
+	uint64_t i;
+
+	for (i = sc.tid; i < n; i += sc.n)
+		if (gnet__slot(net, fds[i].fd))
+			gnet__poll_ends(net, fds[i].fd);
 }
 
 #ifdef __CUDACC__
@@ -200,7 +210,7 @@ GNET_DEV int gnet__poll(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *
 {
 	uint64_t turn = 0, until = ~(uint64_t)0, hints = 0;
 	uint32_t ready, turns = 0;
-	int rc, asked = 0;
+	int rc, asked = 0, first = 1;
 
 	gnet__sync(sc);
 	if (timeout_ns >= 0)
@@ -222,10 +232,11 @@ GNET_DEV int gnet__poll(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *
 		} else if (++turns >= GNET__SPIN_LONG) {
 			/* As gnet__told_spin: asks, looks once more, naps. A hint uses up what was asked for. */
 			hints = gnet__poll_hints(sc, net, fds, n);
-			gnet__poll_ask(sc, net, fds, n, 1);
+			gnet__poll_ask(sc, net, fds, n, first);
 			asked = 1;
-			if (turns == GNET__SPIN_LONG && sc.tid == 0)
+			if (first && sc.tid == 0)
 				gnet__tell(net, GNET_W_POLL, n ? fds[0].fd : -1, n);
+			first = 0;
 		}
 		if (sc.tid == 0)
 			s->again = gnet__poll_turn(net, s, until, &turn);
@@ -234,9 +245,9 @@ GNET_DEV int gnet__poll(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *
 			break;
 	}
 	rc = ready ? (int)ready : s->fail;
-	if (turns >= GNET__SPIN_LONG)
-		gnet__poll_ask(sc, net, fds, n, 0);
-	if (turns >= GNET__SPIN_LONG && sc.tid == 0)
+	if (!first)
+		gnet__poll_asked(sc, net, fds, n);
+	if (!first && sc.tid == 0)
 		gnet__tell_end(net, GNET_W_POLL, n ? fds[0].fd : -1, n, rc < 0 ? rc : 0);
 	gnet__sync(sc);
 	return rc;

@@ -197,7 +197,9 @@ void stream_after_end(struct stream *s)
 
 	if (s->failing && !s->ch->ops->get_option(s->ch, SOL_SOCKET, SO_ERROR, &err, &n) && err) {
 		stream_fail(s, err);
-		flags |= s->ch->ops->end_is_last && !s->rx_cut ? GNET_LINE_BROKEN : GNET_LINE_ERR;
+		/* Behind our own SHUT_RD only the errno tells whether the peer's end had come, too. */
+		flags |= s->ch->ops->end_is_last && (!s->rx_cut || err == EPIPE) ? GNET_LINE_BROKEN
+										 : GNET_LINE_ERR;
 	}
 	s->failing = false;
 	if (s->hung_up)

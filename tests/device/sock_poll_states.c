@@ -355,14 +355,15 @@ static int step(struct pair *p, char op)
 static void connections(struct pair *p)
 {
 	static const char *const sequences[] = {
-		"sG",  "wG",   "swGG", "r",     "rS",      "rw",    "wr",   "rwG",    "rsG",
-		"R",   "RsG",  "W",    "Ww",    "wW",      "RW",    "WR",   "RWw",    "rR",
-		"rW",  "rWw",  "rWs",  "c",     "cW",      "scG",   "scGG", "sc",     "Wc",
-		"Rc",  "rc",   "RWc",  "Sg",    "Sgw",     "SgWgc", "x",    "xE",     "xEG",
-		"sx",  "sxE",  "Wx",   "rRW",   "wWG",     "Wsw",   "wzx",  "wxE",    "wxzEG",
-		"wxG", "wGxG", "swx",  "swxGG", "swxEGGz", "wRx",   "wRxG", "Rx",     "RxG",
-		"RxE", "wcz",  "cS",   "wcS",   "wrc",     "wrzc",  "rwGz", "scGEGz", "wSc",
-		"Sc",  "ScGE", "WxE",  "Wwxz",  "wWcz",
+		"sG",    "wG",    "swGG",   "r",     "rS",      "rw",    "wr",   "rwG",    "rsG",
+		"R",     "RsG",   "W",      "Ww",    "wW",      "RW",    "WR",   "RWw",    "rR",
+		"rW",    "rWw",   "rWs",    "c",     "cW",      "scG",   "scGG", "sc",     "Wc",
+		"Rc",    "rc",    "RWc",    "Sg",    "Sgw",     "SgWgc", "x",    "xE",     "xEG",
+		"sx",    "sxE",   "Wx",     "rRW",   "wWG",     "Wsw",   "wzx",  "wxE",    "wxzEG",
+		"wxG",   "wGxG",  "swx",    "swxGG", "swxEGGz", "wRx",   "wRxG", "Rx",     "RxG",
+		"RxE",   "wcz",   "cS",     "wcS",   "wrc",     "wrzc",  "rwGz", "scGEGz", "wSc",
+		"Sc",    "ScGE",  "WxE",    "Wwxz",  "wWcz",    "Rwx",   "RwxG", "RwxE",   "RwxGEG",
+		"RwxEG", "RwGxG", "sRwxGG",
 	};
 	struct test_addr *at = &p->addr[0];
 	int listener;

@@ -181,7 +181,9 @@ static void sleep_until(struct proxy_thread *t, uint64_t now, uint64_t next)
 	atomic_fetch_add_explicit(&t->sleeps, 1, memory_order_relaxed);
 	/* What waits is known now: the next pass need not ask for it again. */
 	t->rested = take_events(t, timeout) < EVENTS_A_PASS;
-	if (t->rested && !t->defer)
+	if (!t->rested)
+		t->defer = 0; /* there may be more than fit */
+	else if (!t->defer)
 		t->defer = 1;
 	atomic_exchange(&t->mark, AWAKE);
 	/* The events have set their sockets' flags; the next pass serves them. */

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "proxy/internal.h"
 #include "proxy/proxy.h"
 #include "socket/socket.h"
 
@@ -268,6 +269,87 @@ static void events_that_do_not_come_are_asked_for_ever_more_rarely(void **state)
 	assert_int_equal(told, 1);
 	sys.epoll_wait = sys_real.epoll_wait;
 	close(fd);
+}
+
+/* A thread's own loop, on a clock that stands still, with a sleep that ends with `n` events at once. */
+static struct {
+	struct proxy_watch w;
+	int n;
+	unsigned passes, slept, asked;
+} once;
+
+static uint64_t no_time(void)
+{
+	return 1;
+}
+
+static int sleep_and_find(int epfd, struct epoll_event *ev, int max, int64_t timeout_ns)
+{
+	int i, n = once.n < max ? once.n : max;
+
+	(void)epfd;
+	if (!timeout_ns) {
+		once.asked++;
+		return 0;
+	}
+	once.slept++;
+	for (i = 0; i < n; i++)
+		ev[i] = (struct epoll_event){ .events = EPOLLIN, .data.ptr = &once.w };
+	return n;
+}
+
+/* The first pass leaves passes without a question behind it, and the thread sleeps; the second, behind the sleep, is the last. */
+static unsigned defer_once(struct proxy_thread *t, uint64_t now, uint64_t *next, void *ctx)
+{
+	(void)now;
+	(void)next;
+	if (once.passes++)
+		proxy_stop(ctx);
+	else
+		proxy_defer_events(t, 1024);
+	return 0;
+}
+
+static unsigned asked_behind_a_sleep(struct rig *r, int n)
+{
+	memset(&once, 0, sizeof(once));
+	once.w.fn = tell;
+	once.n = n;
+	told = 0;
+	proxy_thread_main(proxy_thread(r->proxy, 0));
+	assert_int_equal(once.passes, 2);
+	assert_int_equal(once.slept, 1);
+	return once.asked - 1; /* the first pass had */
+}
+
+/* There may be more, which must not wait for what was deferred before the sleep. */
+static void a_sleep_that_finds_as_much_as_fits_asks_again(void **state)
+{
+	struct rig *r = *state;
+	const struct proxy_hooks h = { .step = defer_once, .ctx = r->proxy };
+
+	sys.epoll_wait = sleep_and_find;
+	sys.now_ns = no_time;
+	proxy_set_hooks(r->proxy, &h);
+	assert_int_equal(asked_behind_a_sleep(r, 1000), 1);
+	assert_true(told > 1 && told < 1000);
+	sys.epoll_wait = sys_real.epoll_wait;
+	sys.now_ns = sys_real.now_ns;
+}
+
+/* Fewer than fit: those were all. */
+static void a_sleep_that_finds_all_does_not_ask_again(void **state)
+{
+	struct rig *r = *state;
+	const struct proxy_hooks h = { .step = defer_once, .ctx = r->proxy };
+
+	sys.epoll_wait = sleep_and_find;
+	sys.now_ns = no_time;
+	proxy_set_hooks(r->proxy, &h);
+	assert_int_equal(asked_behind_a_sleep(r, 3), 0);
+	assert_int_equal(told, 3);
+	sys.epoll_wait = sys_real.epoll_wait;
+	sys.now_ns = sys_real.now_ns;
 }
 
 /* Who waits awake for something near does not ask for events, but for longer than 4 ms no event waits. */
@@ -575,6 +657,10 @@ int main(void)
 						rig_down),
 		cmocka_unit_test_setup_teardown(
 			events_that_do_not_come_are_asked_for_ever_more_rarely, rig_up, rig_down),
+		cmocka_unit_test_setup_teardown(a_sleep_that_finds_as_much_as_fits_asks_again,
+						rig_up, rig_down),
+		cmocka_unit_test_setup_teardown(a_sleep_that_finds_all_does_not_ask_again, rig_up,
+						rig_down),
 		cmocka_unit_test_setup_teardown(who_stays_awake_asks_after_4_ms, rig_up, rig_down),
 		cmocka_unit_test_setup_teardown(events_are_told_however_busy_kernels_are, rig_up,
 						rig_down),

@@ -26,12 +26,31 @@ GNET_DEV int gnet__poll_unread(uint64_t c0, uint64_t head)
 	return n && n <= GNET_LINE_TAIL_MASK / 2;
 }
 
+/*
+ * The send word beside a first cell. Both loads are under way together, so the word can be older than flags that speak of it (R3):
+ * it is read again then.
+ */
+GNET_DEV uint64_t gnet__poll_txw(const struct gnet_sock_bus *bus, uint64_t *c0)
+{
+	const uint64_t speak = (uint64_t)(GNET_LINE_ERR | GNET_LINE_BROKEN | GNET_LINE_HUP)
+			       << GNET_LINE_FLAGS_SHIFT;
+	uint64_t txw;
+
+	*c0 = gnet_sys_load(&bus->line.cell[0]);
+	txw = gnet_sys_load(&bus->txw);
+	if (*c0 & speak) {
+		*c0 = gnet_sys_load_acquire(&bus->line.cell[0]);
+		txw = gnet_sys_load(&bus->txw);
+	}
+	return txw;
+}
+
 /* What a stream or a socket of datagrams has. `tx`: the word of its send side. */
 GNET_DEV short gnet__poll_carrier(gnet_t *net, const struct gnet_sock *sk,
 				  const struct gnet_sock_bus *bus, uint64_t tx)
 {
-	uint64_t head = gnet_dev_load(&sk->rx_head), c0 = gnet_sys_load(&bus->line.cell[0]);
-	uint64_t txw = gnet_sys_load(&bus->txw), tail = gnet_dev_load(&sk->tx_tail);
+	uint64_t head = gnet_dev_load(&sk->rx_head), tail = gnet_dev_load(&sk->tx_tail);
+	uint64_t c0, txw = gnet__poll_txw(bus, &c0);
 	uint64_t window = gnet_dev_load(&sk->tx_seg) & GNET_SOCK_SEG ? (uint64_t)1 << net->seg_log2
 								     : GNET_MINI_BYTES;
 	int dgram = (tx & GNET_L_DGRAM) != 0;

@@ -59,7 +59,10 @@ struct channel_ops {
 
 	int (*bind)(struct channel *c, const struct sockaddr *a, socklen_t n);
 	int (*listen)(struct channel *c, int backlog);
-	/* 0 or -EINPROGRESS: then CHANNEL_OUT, and connect_result gives 0, the error, or -EINPROGRESS still. */
+	/*
+	 * 0 or -EINPROGRESS: then CHANNEL_OUT, and connect_result gives 0, the error, or -EINPROGRESS still. -EAGAIN: a
+	 * little later it may work; a channel with `ring` will say by itself when there is no use in that.
+	 */
 	int (*connect)(struct channel *c, const struct sockaddr *a, socklen_t n);
 	int (*connect_result)(struct channel *c);
 	/* The next connection, not yet started; -EAGAIN when there is none. */

@@ -45,7 +45,7 @@ struct sock {
 	unsigned linger_s;
 	enum { LINGER_NONE, LINGER_SENDS, LINGER_OVER } lingers; /* closed, but for its slot */
 
-	struct sockaddr_storage addr; /* a UNIX listener's backlog is full: to be tried again */
+	struct sockaddr_storage addr; /* of a connect that is to be tried again */
 	socklen_t addr_len;
 
 	/* listening */

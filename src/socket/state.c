@@ -121,8 +121,8 @@ int sock_connect(struct sock *s, const struct sockaddr *a, socklen_t n, bool pat
 
 	s->addr_len = 0;
 	rc = attempt(s, a, n);
-	if (rc == -EAGAIN && a->sa_family == AF_UNIX && patient) {
-		/* The listener's backlog is full; nobody tells when it is not. */
+	if (rc == -EAGAIN && (s->ch->ops->ring || (a->sa_family == AF_UNIX && patient))) {
+		/* There will be segments, or room in the listener's backlog, and nobody tells when. */
 		memcpy(&s->addr, a, n);
 		s->addr_len = n;
 		sock_retry(s, proxy_now(s->st.set->t));

@@ -15,13 +15,42 @@
 #define RING (16u << 10)
 #define CREDITS 384u
 
-enum { W_SERVED = 1, W_RESULT, W_BYTES, W_CONNS, W_RESET };
+enum { W_SERVED = 1, W_RESULT, W_BYTES, W_CONNS, W_RESET, W_ASKS };
+enum { ASKS = 1, ASKS_ON /* and does not wait */ };
+
+/* Connects a socket of the other of two threads than that of `like`, to where nobody listens. */
+GNET_DEV int ask_elsewhere(struct test_args *a, struct test_report *r, int like)
+{
+	const int type = GNET_SOCK_STREAM | (a->word[W_ASKS] == ASKS_ON ? GNET_SOCK_NONBLOCK : 0);
+	__shared__ struct gnet_pollfd p;
+	int one, two, fd, rc;
+
+	/* The threads take turns. */
+	K_GET(r, one, gsocket(a->net, GNET_AF_INET, type, GNET_PROTO_RDMA));
+	K_GET(r, two, gsocket(a->net, GNET_AF_INET, type, GNET_PROTO_RDMA));
+	fd = GNET_FD_SLOT(one) % 2 == GNET_FD_SLOT(like) % 2 ? two : one;
+	K_EQ(r, GNET_FD_SLOT(fd) % 2, 1 - GNET_FD_SLOT(like) % 2);
+	rc = gconnect(a->net, fd, &a->where->a, a->where->len);
+	if (a->word[W_ASKS] == ASKS_ON) {
+		K_EQ(r, rc, -EINPROGRESS);
+		__syncthreads();
+		p.fd = fd;
+		p.events = GNET_POLLOUT;
+		__syncthreads();
+		K_EQ(r, gpoll(a->net, &p, 1, -1), 1);
+		rc = -opt_get(a->net, fd, GNET_SOL_SOCKET, GNET_SO_ERROR);
+	}
+	K_EQ(r, rc, -ECONNREFUSED);
+	K_EQ(r, gclose(a->net, one), 0);
+	K_EQ(r, gclose(a->net, two), 0);
+	return 0;
+}
 
 /* Serves word[W_CONNS] connections: says what the stream's end was. */
 GNET_DEV int serve(struct test_args *a, struct test_report *r, uint8_t *buf)
 {
 	__shared__ uint32_t len;
-	int listener, fd;
+	int listener, fd = 0;
 	int64_t n;
 
 	K_GET(r, listener, gsocket(a->net, GNET_AF_INET, GNET_SOCK_STREAM, GNET_PROTO_RDMA));
@@ -53,6 +82,8 @@ GNET_DEV int serve(struct test_args *a, struct test_report *r, uint8_t *buf)
 		test_k_set(&a->word[W_SERVED], i + 1);
 	}
 	K_EQ(r, gclose(a->net, listener), 0);
+	if (a->word[W_ASKS])
+		K_CALL(ask_elsewhere(a, r, fd));
 	return 0;
 }
 
@@ -547,6 +578,40 @@ static void peers_stay_and_others_come(unsigned threads)
 	end(&b);
 }
 
+static uint64_t segments_used(gpunet_t *g)
+{
+	struct gpunet_stats s = { .size = sizeof(s) };
+
+	CHECK_EQ(gpunet_get_stats(g, &s), 0);
+	return s.slab_segments_used;
+}
+
+/* Peers that have said goodbye have every segment, in one thread: a connect in the other gets two nevertheless. */
+static void peers_stay_in_one_thread(unsigned asks)
+{
+	static struct raw p[15];
+	struct bench b;
+	unsigned i;
+
+	proxys_clock(10);
+	begin(&b, 15, 3600000, 2);
+	b.a.word[W_ASKS] = asks;
+	for (i = 0; i < 15; i++) {
+		/* The threads take turns, and the second's peers go. */
+		while (segments_used(b.g) != 2 * ((i + 1) / 2))
+			test_sleep_ms(1);
+		raw_connect(&p[i], b.a.where, 0);
+		goodbye(&p[i]);
+		CHECK_EQ(served(&b), 0);
+		if (i % 2)
+			raw_close(&p[i]);
+	}
+	CHECK_EQ(wait_event(&p[0]).type, VERBS_EVENT_DISCONNECTED);
+	for (i = 0; i < 15; i += 2)
+		raw_close(&p[i]);
+	end(&b);
+}
+
 static void *close_network(void *arg)
 {
 	test_close(arg);
@@ -622,6 +687,8 @@ int main(void)
 	our_goodbye();
 	peers_stay_and_others_come(1);
 	peers_stay_and_others_come(2);
+	peers_stay_in_one_thread(ASKS);
+	peers_stay_in_one_thread(ASKS_ON);
 	network_closes(false);
 	network_closes(true);
 	return 0;

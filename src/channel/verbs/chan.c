@@ -151,8 +151,8 @@ static int op_accept(struct channel *ch, struct channel **out)
 	while (!list_empty(&l->requests)) {
 		c = list_entry(l->requests.next, struct rdc, request_link);
 		rc = c->err ? 0 : rdc_take_segments(c);
-		if (rc)
-			return rc;
+		if (rc) /* -EAGAIN would say that nobody waits */
+			return -ENOBUFS;
 		list_del(&c->request_link);
 		l->n_requests--;
 		if (c->err) {

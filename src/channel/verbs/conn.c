@@ -173,6 +173,8 @@ int rdc_connect(struct rdc *c, const struct sockaddr *a, socklen_t n)
 	if (n > sizeof(c->peer) || a->sa_family != c->domain)
 		return n > sizeof(c->peer) ? -EINVAL : -EAFNOSUPPORT;
 	rc = rdc_take_segments(c);
+	if (rc == -EAGAIN)
+		return rc;
 	if (rc)
 		return log_error(rc, "rdma: all segments are in use (option slab_bytes)");
 	rc = rdc_id(c);

@@ -152,12 +152,18 @@ static bool take(struct rdc *c)
 	return c->tx_seg >= 0;
 }
 
-/* What is held for peers that have said goodbye is not kept from new ones. */
+/*
+ * What is held for peers that have said goodbye is not kept from new ones. Whoever holds none any more has given its segments back:
+ * so the last look finds those that came since the one before.
+ */
 int rdc_take_segments(struct rdc *c)
 {
 	while (!take(c)) {
-		if (!rdc_make_room(c->t))
-			return -ENOBUFS;
+		if (rdc_make_room(c->t))
+			continue;
+		if (rdc_net_holds(c->net))
+			return -EAGAIN;
+		return take(c) ? 0 : -ENOBUFS;
 	}
 	return 0;
 }

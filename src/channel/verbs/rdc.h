@@ -300,7 +300,7 @@ void rdc_keep(struct rdc *c);
 enum rdc_memory rdc_memory_try(const struct verbs_ops *ops, struct verbs_device *dev,
 			       const struct channel_near *near, char *why, size_t why_size);
 void rdc_memory_forget(struct rdc_net *n);
-/* Two segments in host memory: 0 or -ENOBUFS. */
+/* Two segments in host memory: 0, -ENOBUFS, or -EAGAIN: other threads have been asked to make room. */
 int rdc_take_segments(struct rdc *c);
 /* Those in the device's memory, if c->id's device can be given them: before the owner asks for the segments. */
 void rdc_take_near(struct rdc *c);

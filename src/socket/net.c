@@ -418,9 +418,9 @@ int gpunet_drain(gpunet_t *g, unsigned timeout_ms)
 	while (still_to_send(g) || sockets_held(&g->sockets)) {
 		if (wait_on(g, end))
 			continue;
-		if (proxy_is_dead(g->proxy))
-			return -EIO;
-		return still_to_send(g) ? -ETIMEDOUT : 0;
+		if (!still_to_send(g))
+			return 0;
+		return proxy_is_dead(g->proxy) ? -EIO : -ETIMEDOUT;
 	}
 	return 0;
 }

@@ -9,6 +9,7 @@
 
 #include "../device/opt.h"
 #include "base/sys.h"
+#include "socket/net.h"
 #include "verbs_stub.h"
 #include "wire/rsocket.h"
 
@@ -533,6 +534,46 @@ static void peer_stays(bool reset)
 	end(&b);
 }
 
+static _Atomic bool proxys_end;
+
+static int ending_epoll_wait(int epfd, struct epoll_event *ev, int max, int64_t timeout_ns)
+{
+	const int64_t ms = 1000000;
+
+	if (proxys_end)
+		return -EBADF;
+	return sys_real.epoll_wait(epfd, ev, max,
+				   timeout_ns < 0 || timeout_ns > ms ? ms : timeout_ns);
+}
+
+/* A proxy that dies while a connection is there for its peer's sake only has lost nothing. */
+static void peer_stays_and_the_proxy_dies(void)
+{
+	struct bench b;
+	struct raw p;
+
+	proxys_clock(100);
+	sys.epoll_wait = ending_epoll_wait;
+	begin(&b, 1, 3600000, 1);
+	raw_connect(&p, b.a.where, 0);
+	goodbye(&p);
+	CHECK_EQ(served(&b), 0);
+	test_sync(b.g, b.a.report, 1);
+	while (gpunet_drain(b.g, 0))
+		test_sleep_ms(1);
+	proxys_end = true;
+	while (!proxy_is_dead(b.g->proxy))
+		test_sleep_ms(1);
+	CHECK_EQ(gpunet_drain(b.g, 3600000), 0);
+	test_close(b.g);
+	CHECK_EQ(wait_event(&p).type, VERBS_EVENT_DISCONNECTED);
+	raw_close(&p);
+	test_teardown(&b.a);
+	CHECK_EQ(stub_objects(), 0);
+	sys.epoll_wait = sys_real.epoll_wait;
+	proxys_end = false;
+}
+
 /* Once our goodbye is acknowledged, our side goes: the peer, which knows by then, waits for nothing of ours. */
 static void our_goodbye(void)
 {
@@ -684,6 +725,7 @@ int main(void)
 	lost_acknowledgement();
 	peer_stays(false);
 	peer_stays(true);
+	peer_stays_and_the_proxy_dies();
 	our_goodbye();
 	peers_stay_and_others_come(1);
 	peers_stay_and_others_come(2);

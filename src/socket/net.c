@@ -415,7 +415,7 @@ int gpunet_drain(gpunet_t *g, unsigned timeout_ms)
 
 	if (!g)
 		return no_network("gpunet_drain");
-	while (still_to_send(g) || sockets_held(&g->sockets)) {
+	while (still_to_send(g) || channel_net_holds(g->channels)) {
 		if (wait_on(g, end))
 			continue;
 		if (!still_to_send(g))

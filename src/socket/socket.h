@@ -113,8 +113,6 @@ void sockets_fini(struct sockets *all);
 void sockets_close_all(struct sockets *all);
 /* Bytes that kernels handed over and the transports have not taken, or closed sockets still there, or ordered to close? */
 bool sockets_unsent(struct sockets *all);
-/* Closed sockets are there for their peers' sake only? Nothing is lost if they go, but a peer may wait for an answer. */
-bool sockets_held(struct sockets *all);
 
 /* ---- table.c ---- */
 

@@ -388,8 +388,3 @@ bool sockets_unsent(struct sockets *all)
 	}
 	return channel_net_lingers(all->p.channels);
 }
-
-bool sockets_held(struct sockets *all)
-{
-	return channel_net_holds(all->p.channels);
-}

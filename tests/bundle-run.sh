@@ -70,8 +70,11 @@ device_tests()
 	[ $count != 0 ] || result FAIL "device: there are no tests"
 	# Those whose launching thread has nothing to do for its kernel.
 	while read -r name; do
-		[ -x "device/$name" ] || result FAIL "device/$name of blocking.txt: there is no such test"
-		device_test "device/$name" CUDA_LAUNCH_BLOCKING=1
+		if [ -x "device/$name" ]; then
+			device_test "device/$name" CUDA_LAUNCH_BLOCKING=1
+		else
+			result FAIL "device/$name of blocking.txt: there is no such test"
+		fi
 	done <blocking.txt
 }
 

@@ -9,6 +9,7 @@
 
 #include "../device/opt.h"
 #include "base/sys.h"
+#include "platform/cpu/cpu.h"
 #include "socket/net.h"
 #include "verbs_stub.h"
 #include "wire/rsocket.h"
@@ -16,7 +17,7 @@
 #define RING (16u << 10)
 #define CREDITS 384u
 
-enum { W_SERVED = 1, W_RESULT, W_BYTES, W_CONNS, W_RESET, W_ASKS };
+enum { W_SERVED = 1, W_RESULT, W_BYTES, W_CONNS, W_RESET, W_ASKS, W_KEPT };
 enum { ASKS = 1, ASKS_ON /* and does not wait */ };
 
 /* Connects a socket of the other of two threads than that of `like`, to where nobody listens. */
@@ -47,11 +48,11 @@ GNET_DEV int ask_elsewhere(struct test_args *a, struct test_report *r, int like)
 	return 0;
 }
 
-/* Serves word[W_CONNS] connections: says what the stream's end was. */
+/* Serves word[W_CONNS] connections: says what the stream's end was. Those whose bit is in word[W_KEPT] are left alone until the end. */
 GNET_DEV int serve(struct test_args *a, struct test_report *r, uint8_t *buf)
 {
 	__shared__ uint32_t len;
-	int listener, fd = 0;
+	int listener, fd = 0, kept[8], n_kept = 0;
 	int64_t n;
 
 	K_GET(r, listener, gsocket(a->net, GNET_AF_INET, GNET_SOCK_STREAM, GNET_PROTO_RDMA));
@@ -66,6 +67,11 @@ GNET_DEV int serve(struct test_args *a, struct test_report *r, uint8_t *buf)
 		uint64_t total = 0;
 
 		K_GET(r, fd, gaccept(a->net, listener, NULL, NULL));
+		if (a->word[W_KEPT] >> i & 1) {
+			kept[n_kept++] = fd;
+			test_k_set(&a->word[W_SERVED], i + 1);
+			continue;
+		}
 		do {
 			n = grecv(a->net, fd, buf, a->room, 0);
 			if (n > 0) {
@@ -82,6 +88,8 @@ GNET_DEV int serve(struct test_args *a, struct test_report *r, uint8_t *buf)
 		}
 		test_k_set(&a->word[W_SERVED], i + 1);
 	}
+	while (n_kept)
+		K_EQ(r, gclose(a->net, kept[--n_kept]), 0);
 	K_EQ(r, gclose(a->net, listener), 0);
 	if (a->word[W_ASKS])
 		K_CALL(ask_elsewhere(a, r, fd));
@@ -292,11 +300,16 @@ struct bench {
 	uint64_t served;
 };
 
-static void begin(struct bench *b, unsigned conns, unsigned linger_ms, unsigned threads)
+/* `gpu`: the provider takes memory of the GPU by dma-buf. */
+static void begin_on(struct bench *b, unsigned conns, unsigned linger_ms, unsigned threads,
+		     bool gpu)
 {
 	struct gpunet_options o = GPUNET_OPTIONS_INIT;
 
 	stub_install();
+	cpu_hooks.near = gpu;
+	if (gpu)
+		stub_gpu(STUB_DMABUF);
 	memset(b, 0, sizeof(*b));
 	o.proxy_threads = threads;
 	o.segment_bytes = RING;
@@ -307,6 +320,11 @@ static void begin(struct bench *b, unsigned conns, unsigned linger_ms, unsigned 
 	b->a.word[W_CONNS] = conns;
 	TEST_LAUNCH(b->g, serve_kernel, b->a, 1, 1);
 	test_addr_wait(b->a.where, b->a.report);
+}
+
+static void begin(struct bench *b, unsigned conns, unsigned linger_ms, unsigned threads)
+{
+	begin_on(b, conns, linger_ms, threads, false);
 }
 
 static int64_t served(struct bench *b)
@@ -592,15 +610,18 @@ static void our_goodbye(void)
 	end(&b);
 }
 
-/* The slab has segments for eight connections, and peers that have said goodbye have them all: new ones get them nevertheless. */
-static void peers_stay_and_others_come(unsigned threads)
+/*
+ * The slab has segments for eight connections, the GPU's memory too, and peers that have said goodbye have them all: new ones get them
+ * nevertheless.
+ */
+static void peers_stay_and_others_come(unsigned threads, bool gpu)
 {
 	static struct raw p[16];
 	struct bench b;
 	unsigned i;
 
 	proxys_clock(10);
-	begin(&b, 16, 3600000, threads);
+	begin_on(&b, 16, 3600000, threads, gpu);
 	for (i = 0; i < 8; i++) {
 		raw_connect(&p[i], b.a.where, 0);
 		goodbye(&p[i]);
@@ -610,6 +631,8 @@ static void peers_stay_and_others_come(unsigned threads)
 		raw_connect(&p[i], b.a.where, 0);
 	for (i = 0; i < 8; i++)
 		CHECK_EQ(wait_event(&p[i]).type, VERBS_EVENT_DISCONNECTED);
+	if (gpu)
+		CHECK_EQ(stub_regs(STUB_DMABUF), 32);
 	for (i = 8; i < 16; i++) {
 		goodbye(&p[i]);
 		CHECK_EQ(served(&b), 0);
@@ -649,6 +672,36 @@ static void peers_stay_in_one_thread(unsigned asks)
 	}
 	CHECK_EQ(wait_event(&p[0]).type, VERBS_EVENT_DISCONNECTED);
 	for (i = 0; i < 15; i += 2)
+		raw_close(&p[i]);
+	end(&b);
+}
+
+/* Eight connections have all of the GPU's memory. One that is held for its peer and has none of it stays, for it could make no room. */
+static void peer_stays_and_gpu_memory_is_short(unsigned threads)
+{
+	static struct raw p[9];
+	struct verbs_event e;
+	struct bench b;
+	unsigned i;
+
+	proxys_clock(10);
+	begin_on(&b, 11, 3600000, threads, true);
+	b.a.word[W_KEPT] = 0xff;
+	for (i = 0; i < 9; i++) {
+		raw_connect(&p[i], b.a.where, 0);
+		if (i < 8)
+			served(&b);
+	}
+	CHECK_EQ(stub_regs(STUB_DMABUF), 16);
+	goodbye(&p[8]);
+	CHECK_EQ(served(&b), 0);
+	plain_peer(&b, 0); /* the close has been carried out by then */
+	plain_peer(&b, 0);
+	CHECK_EQ(stub_regs(STUB_DMABUF), 16);
+	CHECK_EQ(ops->event_next(p[8].events, &e), -EAGAIN);
+	goodbye(&p[8]);
+	acknowledged(&p[8], 2);
+	for (i = 0; i < 9; i++)
 		raw_close(&p[i]);
 	end(&b);
 }
@@ -727,10 +780,13 @@ int main(void)
 	peer_stays(true);
 	peer_stays_and_the_proxy_dies();
 	our_goodbye();
-	peers_stay_and_others_come(1);
-	peers_stay_and_others_come(2);
+	peers_stay_and_others_come(1, false);
+	peers_stay_and_others_come(2, false);
+	peers_stay_and_others_come(1, true);
 	peers_stay_in_one_thread(ASKS);
 	peers_stay_in_one_thread(ASKS_ON);
+	peer_stays_and_gpu_memory_is_short(1);
+	peer_stays_and_gpu_memory_is_short(2);
 	network_closes(false);
 	network_closes(true);
 	return 0;

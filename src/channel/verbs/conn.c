@@ -338,19 +338,33 @@ void rdc_close_step(struct rdc *c)
 		hold(c);
 }
 
-bool rdc_make_room(struct rdc_thread *t)
+bool rdc_end_held(struct rdc_thread *t, enum rdc_room room)
+{
+	struct list *l;
+
+	for (l = t->held.next; l != &t->held; l = l->next) {
+		struct rdc *c = list_entry(l, struct rdc, held_link);
+
+		/* Each has something in host memory. */
+		if (room == RDC_ROOM_NEAR && c->near_rx < 0)
+			continue;
+		finish_close(c);
+		return true;
+	}
+	return false;
+}
+
+bool rdc_make_room(struct rdc_thread *t, enum rdc_room room)
 {
 	struct rdc_net *n = t->net;
 	unsigned i;
 
-	if (!list_empty(&t->held)) {
-		finish_close(list_entry(t->held.next, struct rdc, held_link));
+	if (rdc_end_held(t, room))
 		return true;
-	}
 	for (i = 0; i < n->threads; i++) {
 		if (&n->t[i] == t || !atomic_load(&n->t[i].n_held))
 			continue;
-		atomic_store(&n->t[i].asked, true);
+		atomic_fetch_or(&n->t[i].asked, (unsigned)room);
 		proxy_wake(n->t[i].pt);
 	}
 	return false;

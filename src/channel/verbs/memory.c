@@ -159,7 +159,7 @@ static bool take(struct rdc *c)
 int rdc_take_segments(struct rdc *c)
 {
 	while (!take(c)) {
-		if (rdc_make_room(c->t))
+		if (rdc_make_room(c->t, RDC_ROOM_HOST))
 			continue;
 		if (rdc_net_holds(c->net))
 			return -EAGAIN;
@@ -186,7 +186,7 @@ void rdc_take_near(struct rdc *c)
 	c->memory = dev ? memory_of(c->net, dev) : RDC_HOST;
 	if (c->memory == RDC_HOST)
 		return;
-	while (!take_near(c) && rdc_make_room(c->t))
+	while (!take_near(c) && rdc_make_room(c->t, RDC_ROOM_NEAR))
 		;
 	if (c->near_tx < 0) {
 		/* All of it is in use: this connection's rings are as those of a machine without. */

@@ -432,6 +432,14 @@ static unsigned take_handed(struct rdc_thread *t)
 	return n;
 }
 
+static void give_room(struct rdc_thread *t, unsigned asked)
+{
+	if (asked & RDC_ROOM_NEAR)
+		(void)rdc_end_held(t, RDC_ROOM_NEAR);
+	if (asked & RDC_ROOM_HOST)
+		(void)rdc_end_held(t, RDC_ROOM_HOST);
+}
+
 unsigned rdc_net_step(struct rdc_net *n, struct proxy_thread *pt, uint64_t now, uint64_t *next)
 {
 	struct rdc_thread *t = rdc_thread_of(n, pt);
@@ -440,11 +448,8 @@ unsigned rdc_net_step(struct rdc_net *n, struct proxy_thread *pt, uint64_t now, 
 	if (!atomic_load_explicit(&t->open, memory_order_acquire))
 		return 0;
 	done = take_handed(t);
-	if (atomic_load(&t->asked)) {
-		atomic_store(&t->asked, false);
-		if (!list_empty(&t->held))
-			rdc_make_room(t);
-	}
+	if (atomic_load(&t->asked))
+		give_room(t, atomic_exchange(&t->asked, 0));
 	done += rdc_poll(t);
 	run_deadlines(t, now);
 	await_answer(t, now);

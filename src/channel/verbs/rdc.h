@@ -69,6 +69,9 @@
 /* How a device is given memory of the GPU. */
 enum rdc_memory { RDC_HOST, RDC_DMABUF, RDC_PEERMEM };
 
+/* Segments that can be short: in host memory, and in the device's. Bits. */
+enum rdc_room { RDC_ROOM_HOST = 1, RDC_ROOM_NEAR = 2 };
+
 struct rdc_where {
 	struct list link;
 	struct verbs_device *dev;
@@ -130,7 +133,7 @@ struct rdc_thread {
 	struct list timed; /* channels with a deadline */
 	struct list held;  /* closed channels that wait for the peer to go, the oldest first */
 	_Atomic unsigned n_held;
-	_Atomic bool asked; /* another thread is short of segments: one of those may go */
+	_Atomic unsigned asked; /* RDC_ROOM_*: another thread is short of it */
 	uint64_t next_deadline;
 	unsigned unacked;  /* channels of which something is under way, */
 	unsigned urgent;   /* and of those where somebody waits for its end */
@@ -288,8 +291,10 @@ void rdc_hand_over(struct rdc *c, struct rdc_thread *to);
 void rdc_close(struct rdc *c, int abort);
 /* A closing channel has nothing more to wait for? Then it goes. */
 void rdc_close_step(struct rdc *c);
-/* Ends the channel that is held longest, since its segments are wanted: false if this thread has none; then the others are asked. */
-bool rdc_make_room(struct rdc_thread *t);
+/* Ends the channel that is held longest of those with such segments, since they are wanted: false if this thread has none. */
+bool rdc_end_held(struct rdc_thread *t, enum rdc_room room);
+/* The same; if this thread has none the others are asked. */
+bool rdc_make_room(struct rdc_thread *t, enum rdc_room room);
 void rdc_expired(struct rdc *c);
 /* SO_KEEPALIVE was set or cleared, or there is a connection now. */
 void rdc_keep(struct rdc *c);

@@ -271,25 +271,30 @@ static void acknowledged(struct raw *p, unsigned n)
 
 static struct {
 	uint64_t (*real)(void);
-	uint64_t begin;
+	uint64_t since;  /* the real clock's time */
+	uint64_t shown;  /* and this one's, when its speed changed last */
 	uint64_t slower; /* it goes so many times slower */
 	_Atomic uint64_t ahead;
 } proxys = { .slower = 1 };
 
 static uint64_t proxys_now(void)
 {
-	return proxys.begin + (proxys.real() - proxys.begin) / proxys.slower + proxys.ahead;
+	return proxys.shown + (proxys.real() - proxys.since) / proxys.slower + proxys.ahead;
 }
 
 /* Before a network is opened. */
 static void proxys_clock(uint64_t slower)
 {
+	const uint64_t before = sys.now_ns();
+
 	if (!proxys.real) {
 		proxys.real = sys.now_ns;
-		proxys.begin = proxys.real();
 		sys.now_ns = proxys_now;
 	}
+	proxys.since = proxys.real();
+	proxys.shown = before - proxys.ahead;
 	proxys.slower = slower;
+	CHECK(sys.now_ns() >= before);
 }
 
 /* ---- cases --------------------------------------------------------------------------------------------------------------------------- */

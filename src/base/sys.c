@@ -2,6 +2,7 @@
 #include "base/sys.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -151,6 +152,18 @@ static ssize_t real_write(int fd, const void *buf, size_t n)
 	return r < 0 ? -errno : r;
 }
 
+static int real_thread_start(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg)
+{
+	sigset_t all, old;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(t, a, fn, arg);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return -err;
+}
+
 static uint64_t real_now_ns(void)
 {
 	struct timespec t;
@@ -171,7 +184,7 @@ static uint64_t real_now_ns(void)
 		.epoll_wait = real_epoll_wait, .eventfd = real_eventfd, .read = real_read,         \
 		.write = real_write, .ring_open = sys_ring_open, .ring_close = sys_ring_close,     \
 		.ring_io = sys_ring_io, .getaddrinfo = getaddrinfo, .freeaddrinfo = freeaddrinfo,  \
-		.now_ns = real_now_ns,                                                             \
+		.thread_start = real_thread_start, .now_ns = real_now_ns,                          \
 	}
 
 const struct sys_ops sys_real = REAL;

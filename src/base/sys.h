@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The system calls and allocations that the library makes outside of start-up of threads, in one table, so that a test
- * can make the n-th call fail, shorten I/O or put a virtual clock in place. Callers see the C library's conventions,
+ * The system calls and allocations that the library makes, and its threads, in one table, so that a test can make the n-th call fail, shorten I/O or put a virtual clock in place. Callers see the C library's conventions,
  * except that each call returns a negative errno instead of -1.
  */
 #ifndef GPUNET_BASE_SYS_H
 #define GPUNET_BASE_SYS_H
 
 #include <netdb.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -69,6 +69,9 @@ struct sys_ops {
 	int (*getaddrinfo)(const char *node, const char *service, const struct addrinfo *hints,
 			   struct addrinfo **out);
 	void (*freeaddrinfo)(struct addrinfo *all);
+
+	/* A thread that takes no signals: the program's handlers, and whoever waits for one, are on the program's threads. */
+	int (*thread_start)(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
 
 	uint64_t (*now_ns)(void); /* CLOCK_MONOTONIC */
 };

@@ -2,7 +2,6 @@
 #include "proxy/internal.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 
@@ -139,30 +138,25 @@ static void place_threads(const struct proxy *p, pthread_attr_t *attr)
 		pthread_attr_setaffinity_np(attr, sizeof(cpus), &cpus);
 }
 
-/* The library's threads take no signals: the caller's handlers run on the caller's threads. */
 static int start_threads(struct proxy *p)
 {
 	pthread_attr_t attr;
-	sigset_t all, old;
 	unsigned i;
 	int rc = pthread_attr_init(&attr);
 
 	if (rc)
 		return -rc;
 	place_threads(p, &attr);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (i = 0; i < p->params.threads && !rc; i++) {
-		rc = pthread_create(&p->t[i].thread, &attr, proxy_thread_main, &p->t[i]);
+		rc = sys.thread_start(&p->t[i].thread, &attr, proxy_thread_main, &p->t[i]);
 		p->started += !rc;
 	}
 	if (!rc && !p->kicks) {
-		rc = pthread_create(&p->sentinel, &attr, proxy_sentinel_main, p);
+		rc = sys.thread_start(&p->sentinel, &attr, proxy_sentinel_main, p);
 		p->sentinel_started = !rc;
 	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
-	return -rc;
+	return rc;
 }
 
 int proxy_start(struct proxy *p)

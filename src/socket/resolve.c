@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -204,18 +203,14 @@ static void *thread_main(void *arg)
 /* One more thread, if there may be more: there is at least one for what is to do, or a negative errno. */
 static int add_thread(struct resolver *r)
 {
-	sigset_t all, old;
 	pthread_t thread;
 	int rc;
 
 	if (r->threads == THREADS)
 		return 0;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&thread, NULL, thread_main, r);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	rc = sys.thread_start(&thread, NULL, thread_main, r);
 	if (rc)
-		return r->threads ? 0 : -rc;
+		return r->threads ? 0 : rc;
 	pthread_detach(thread);
 	r->threads++;
 	return 0;

@@ -46,9 +46,9 @@ static void counted_unmap(void *p, size_t n)
 	sys_real.unmap(p, n);
 }
 
-static int counted_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg)
+static int counted_start(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg)
 {
-	return fails() ? EAGAIN : pthread_create(t, a, fn, arg);
+	return fails() ? -EAGAIN : sys_real.thread_start(t, a, fn, arg);
 }
 
 static int counted_protect(void *p, size_t n)
@@ -112,7 +112,7 @@ static void every_failure_of_open_and_launch_leaves_nothing(void **state)
 	sys.free = counted_free;
 	sys.map = counted_map;
 	sys.unmap = counted_unmap;
-	cpu_hooks.thread_create = counted_create;
+	sys.thread_start = counted_start;
 	cpu_hooks.protect = counted_protect;
 	for (calls = 1;; calls++) {
 		unsigned n = 0;

@@ -11,10 +11,6 @@ gpunet_unit_test(hops_live hops_live.c)
 gpunet_unit_test(host_counters host_counters.c)
 gpunet_unit_test(proxy_dies proxy_dies.c)
 gpunet_unit_test(open_fail open_fail.c)
-if(TARGET unit_open_fail)
-	# Threads are not started through the table of system calls.
-	target_link_options(unit_open_fail PRIVATE -Wl,--wrap=pthread_create)
-endif()
 
 gpunet_unit_test(kernel_full_queue kernel_full_queue.c)
 

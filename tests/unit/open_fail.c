@@ -100,12 +100,10 @@ static int failing_eventfd(void)
 	return fails() ? -ENFILE : sys_real.eventfd();
 }
 
-int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
-int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
-
-int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg)
+static int failing_thread_start(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *),
+				void *arg)
 {
-	return fails() ? EAGAIN : __real_pthread_create(t, a, fn, arg);
+	return fails() ? -EAGAIN : sys_real.thread_start(t, a, fn, arg);
 }
 
 static int entries(const char *folder)
@@ -265,6 +263,7 @@ int main(void)
 	sys.epoll_create = failing_epoll_create;
 	sys.epoll_ctl = failing_epoll_ctl;
 	sys.eventfd = failing_eventfd;
+	sys.thread_start = failing_thread_start;
 	/* What stays after a first time, as a sanitizer's own thread does, is no leak. */
 	if (open_with(0, 0, &g) != 0 || gpunet_close(g, 10000) != 0)
 		return 1;

@@ -219,7 +219,6 @@ struct cpu_dev {
 
 /* What a test may make fail besides base/sys.h. */
 struct cpu_hooks {
-	int (*thread_create)(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
 	int (*protect)(void *p, size_t n); /* makes a guard: 0 or a negative errno */
 	bool near; /* there is memory as a GPU's, that the CPU does not touch: a mapping for kernels, and a descriptor for NICs */
 };

@@ -16,7 +16,7 @@ static int protect(void *p, size_t n)
 	return mprotect(p, n, PROT_NONE) ? -errno : 0;
 }
 
-struct cpu_hooks cpu_hooks = { pthread_create, protect, false };
+struct cpu_hooks cpu_hooks = { protect, false };
 pthread_mutex_t cpu_lock = PTHREAD_MUTEX_INITIALIZER;
 struct cpu_dev *cpu_devices;
 

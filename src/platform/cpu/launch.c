@@ -6,7 +6,6 @@
  * All that a kernel needs is had at its launch, so that what is short is that call's error and no kernel's.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -188,19 +187,6 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* The program's signals are for its own threads. */
-static int thread_start(pthread_t *t, void *(*fn)(void *), void *arg)
-{
-	sigset_t all, old;
-	int err;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = cpu_hooks.thread_create(t, NULL, fn, arg);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return -err;
-}
-
 static int workers_reserve(struct cpu_dev *dev, unsigned n)
 {
 	struct cpu_worker *w;
@@ -211,7 +197,7 @@ static int workers_reserve(struct cpu_dev *dev, unsigned n)
 		if (!w)
 			return log_error(-ENOMEM, "CPU device: no memory for a thread");
 		w->dev = dev;
-		err = thread_start(&w->thread, worker_main, w);
+		err = sys.thread_start(&w->thread, NULL, worker_main, w);
 		if (err) {
 			sys.free(w);
 			return log_error(
@@ -227,7 +213,7 @@ static int workers_reserve(struct cpu_dev *dev, unsigned n)
 		pthread_mutex_unlock(&cpu_lock);
 	}
 	if (dev->watch_ns && !dev->watches) {
-		err = thread_start(&dev->watchdog, cpu_watch_main, dev);
+		err = sys.thread_start(&dev->watchdog, NULL, cpu_watch_main, dev);
 		if (err)
 			log_line(LOG_WARN,
 				 "CPU device: no watchdog, its thread cannot be started: %s",

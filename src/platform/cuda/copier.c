@@ -18,7 +18,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -578,7 +577,6 @@ static const struct platform_copier_ops ops = {
 static int start_thread(struct cuda_copier *c)
 {
 	pthread_condattr_t a;
-	sigset_t all, old;
 	int err;
 
 	pthread_mutex_init(&c->lock, NULL);
@@ -586,17 +584,13 @@ static int start_thread(struct cuda_copier *c)
 	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
 	pthread_cond_init(&c->wake, &a);
 	pthread_condattr_destroy(&a);
-	/* The program's signals are for its own threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&c->thread, NULL, work, c);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	err = sys.thread_start(&c->thread, NULL, work, c);
 	if (!err)
 		return 0;
 	pthread_cond_destroy(&c->wake);
 	pthread_mutex_destroy(&c->lock);
-	return log_error(-err, "cuda:%d: cannot start a thread for copies: %s",
-			 cuda_of(c->dev)->ordinal, strerror(err));
+	return log_error(err, "cuda:%d: cannot start a thread for copies: %s",
+			 cuda_of(c->dev)->ordinal, strerror(-err));
 }
 
 static int make_stream(struct cuda_copier *c)

@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -327,20 +326,6 @@ int vhost_watch(struct vhost *h, int fd)
 	return watch(h->all_ep, fd);
 }
 
-/* It takes no signals: the program's handlers, and who waits for one, are on the program's threads. */
-static int start_thread(struct vhost *h)
-{
-	sigset_t all, old;
-	int rc;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = -pthread_create(&h->thread, NULL, host_main, h);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	h->running = !rc;
-	return rc;
-}
-
 static int open_waiting(struct vhost *h)
 {
 	int rc;
@@ -355,7 +340,9 @@ static int open_waiting(struct vhost *h)
 	if (h->port_fd >= 0 &&
 	    ((rc = watch(h->all_ep, h->port_fd)) || (rc = watch(h->kick_ep, h->port_fd))))
 		return rc;
-	return start_thread(h);
+	rc = sys.thread_start(&h->thread, NULL, host_main, h);
+	h->running = !rc;
+	return rc;
 }
 
 static void close_fd(int fd)

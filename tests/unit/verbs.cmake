@@ -4,7 +4,7 @@
 
 gpunet_unit_test(verbs_table verbs_table.c)
 gpunet_unit_test(rdma_stream rdma_stream.c verbs_stub.c)
-gpunet_unit_test(verbs_rnic verbs_rnic.c)
+gpunet_unit_test(verbs_rnic verbs_rnic.c verbs_ends.c)
 gpunet_unit_test(verbs_nobody verbs_nobody.c)
 gpunet_unit_test(verbs_export verbs_export.c)
 gpunet_unit_test(verbs_far verbs_far.c)

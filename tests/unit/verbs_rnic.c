@@ -472,69 +472,6 @@ static void a_child_of_a_busy_process_can_close(void **state)
 	end_close(&e);
 }
 
-static void an_id_moves_with_its_events(void **state)
-{
-	struct verbs_events *other;
-	struct verbs_event ev;
-	struct end a, b;
-	struct verbs_id *l;
-	int user;
-
-	(void)state;
-	end_open(&a);
-	end_open(&b);
-	l = listener(&b, here, 7471);
-	begin(&a, here, 7471);
-	take(&b);
-	joined(&a, &b);
-	assert_int_equal(ops->events_open(b.v, 0, &other), 0);
-	assert_int_equal(ops->disconnect(a.id), 0);
-	next_event(&a, VERBS_EVENT_DISCONNECTED);
-	/* It lies in the old queue by now. */
-	assert_int_equal(ops->id_migrate(b.id, other, &user), 0);
-	no_event(&b);
-	assert_int_equal(ops->event_next(other, &ev), 0);
-	assert_int_equal(ev.type, VERBS_EVENT_DISCONNECTED);
-	assert_ptr_equal(ev.user, &user);
-	end_close(&a);
-	ops->id_destroy(l);
-	ops->qp_destroy(b.qp);
-	b.qp = NULL;
-	ops->id_destroy(b.id);
-	b.id = NULL;
-	ops->events_close(other);
-	end_close(&b);
-}
-
-static void a_listener_moves_with_its_requests(void **state)
-{
-	struct verbs_events *other;
-	struct verbs_event ev;
-	struct pollfd p;
-	struct end a, b;
-	struct verbs_id *l;
-	int user;
-
-	(void)state;
-	end_open(&a);
-	end_open(&b);
-	l = listener(&b, here, 7471);
-	begin(&a, here, 7471);
-	p = (struct pollfd){ .fd = ops->events_fd(b.e), .events = POLLIN };
-	assert_int_equal(poll(&p, 1, 20000), 1);
-	assert_int_equal(ops->events_open(b.v, 0, &other), 0);
-	assert_int_equal(ops->id_migrate(l, other, &user), 0);
-	no_event(&b);
-	assert_int_equal(ops->event_next(other, &ev), 0);
-	assert_int_equal(ev.type, VERBS_EVENT_CONNECT_REQUEST);
-	assert_ptr_equal(ev.user, &user);
-	end_close(&a);
-	ops->id_destroy(ev.request);
-	ops->id_destroy(l);
-	ops->events_close(other);
-	end_close(&b);
-}
-
 /* What a listener was asked for and its user has taken is the user's: a server of one client closes it first. */
 static void a_request_that_was_taken_outlives_its_listener(void **state)
 {
@@ -924,8 +861,6 @@ int main(void)
 		cmocka_unit_test(what_can_be_read_is_found_out_by_a_pipe),
 		cmocka_unit_test(a_child_has_no_part_in_it),
 		cmocka_unit_test(a_child_of_a_busy_process_can_close),
-		cmocka_unit_test(an_id_moves_with_its_events),
-		cmocka_unit_test(a_listener_moves_with_its_requests),
 		cmocka_unit_test(a_request_that_was_taken_outlives_its_listener),
 		cmocka_unit_test(a_connection_that_ends_at_once_says_so),
 		cmocka_unit_test(a_completion_while_the_descriptor_is_drained_is_not_the_last),

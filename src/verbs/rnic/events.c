@@ -18,20 +18,37 @@ static void ring(struct verbs_events *e)
 		return; /* at its limit: readable already */
 }
 
+/* Under ev_lock. */
+static void put(struct vevent *ev, enum verbs_event_type type, int status, unsigned reason)
+{
+	if (ev->pending)
+		return;
+	ev->pending = true;
+	ev->type = type;
+	ev->status = status;
+	ev->reason = reason;
+	list_add_tail(&ev->id->e->queue, &ev->link);
+	ring(ev->id->e);
+}
+
 void vevent_put(struct vevent *ev, enum verbs_event_type type, int status, unsigned reason)
 {
-	struct verbs_id *id = ev->id;
+	struct verbs *v = ev->id->v;
 
-	pthread_mutex_lock(&id->v->ev_lock);
-	if (!ev->pending) {
-		ev->pending = true;
-		ev->type = type;
-		ev->status = status;
-		ev->reason = reason;
-		list_add_tail(&id->e->queue, &ev->link);
-		ring(id->e);
-	}
-	pthread_mutex_unlock(&id->v->ev_lock);
+	pthread_mutex_lock(&v->ev_lock);
+	put(ev, type, status, reason);
+	pthread_mutex_unlock(&v->ev_lock);
+}
+
+void vevent_put_request(struct verbs_id *l, struct verbs_id *request)
+{
+	request->request_ev.id = l;
+	request->request_ev.request = request;
+	pthread_mutex_lock(&l->v->ev_lock);
+	request->e = l->e;
+	request->user = l->user;
+	put(&request->request_ev, VERBS_EVENT_CONNECT_REQUEST, 0, 0);
+	pthread_mutex_unlock(&l->v->ev_lock);
 }
 
 static void drop(struct vevent *ev)
@@ -196,17 +213,35 @@ static void move_id(struct verbs_id *id, struct verbs_events *to, void *user)
 		move(&id->ev[i], to);
 }
 
+/* The request to this listener that the event is about, or NULL. */
+static struct verbs_id *request_of(const struct verbs_id *id, struct list *l)
+{
+	struct vevent *ev = list_entry(l, struct vevent, link);
+
+	return ev->id == id ? ev->request : NULL;
+}
+
 struct verbs_id *vevents_request(const struct verbs_id *id)
 {
+	struct verbs_id *found = NULL;
 	struct list *l;
 
-	for (l = id->e->queue.next; l != &id->e->queue; l = l->next) {
-		struct vevent *ev = list_entry(l, struct vevent, link);
+	for (l = id->e->queue.next; l != &id->e->queue && !found; l = l->next)
+		found = request_of(id, l);
+	return found;
+}
 
-		if (ev->request && ev->id == id)
-			return ev->request;
+static void change_user(struct verbs_id *id, void *user)
+{
+	struct verbs_id *request;
+	struct list *l;
+
+	id->user = user;
+	for (l = id->e->queue.next; l != &id->e->queue; l = l->next) {
+		request = request_of(id, l);
+		if (request)
+			request->user = user;
 	}
-	return NULL;
 }
 
 int vid_migrate(struct verbs_id *id, struct verbs_events *to, void *user)
@@ -215,7 +250,7 @@ int vid_migrate(struct verbs_id *id, struct verbs_events *to, void *user)
 
 	pthread_mutex_lock(&id->v->ev_lock);
 	if (id->e == to) {
-		id->user = user;
+		change_user(id, user);
 	} else {
 		while ((request = vevents_request(id)) != NULL) {
 			move(&request->request_ev, to);

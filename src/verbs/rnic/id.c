@@ -565,14 +565,8 @@ static int hear_request(const struct rnic_cm_event *ev)
 	id->local_len = vaddr_to_sockaddr(r->path.src, scope, r->sport, family, &id->local);
 	id->peer_len = vaddr_to_sockaddr(r->path.dst, scope, r->dport, family, &id->peer);
 	rnic_cm_set_user(ev->conn, id);
-	pthread_mutex_lock(&l->v->ev_lock);
-	id->e = l->e;
-	id->user = l->user;
-	pthread_mutex_unlock(&l->v->ev_lock);
-	id->request_ev.id = l;
-	id->request_ev.request = id;
 	id->request_ev.param = param_of(ev);
-	vevent_put(&id->request_ev, VERBS_EVENT_CONNECT_REQUEST, 0, 0);
+	vevent_put_request(l, id);
 	return 0;
 }
 

@@ -173,10 +173,10 @@ class Command(unittest.TestCase):
             return run("perf", "write_bw", "--provider", "rnic", "--ib-dev", "none",
                        env={"GPUNET_RNIC_MTU": value}).stderr
 
-        for value in ("100", "1024x"):
+        for value in ("100", "1024x", "4097", "9000"):
             text = said(value)
             self.assertEqual(text.count(f"GPUNET_RNIC_MTU={value} is no"), 1, text)
-        for value in ("", "1500"):
+        for value in ("", "1500", "4096"):
             self.assertNotIn("GPUNET_RNIC_MTU", said(value))
 
     def test_file_that_is_no_socket(self):

@@ -81,12 +81,14 @@ unsigned vaddr_forced_mtu(void)
 	static _Atomic bool told;
 	const char *text = getenv("GPUNET_RNIC_MTU");
 	size_t digits = text ? strspn(text, "0123456789") : 0;
-	unsigned mtu = 0;
+	unsigned mtu = 0, n = 0;
 
 	if (!text || !*text)
 		return 0;
 	if (digits < 10 && !text[digits])
-		mtu = wire_mtu_bytes(wire_mtu_code((unsigned)strtoul(text, NULL, 10)));
+		n = (unsigned)strtoul(text, NULL, 10);
+	if (n <= WIRE_MTU_MAX)
+		mtu = wire_mtu_bytes(wire_mtu_code(n));
 	/* Asked at each look at the interfaces, told once. */
 	if (!mtu && !atomic_exchange(&told, true))
 		log_line(

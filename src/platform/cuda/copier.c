@@ -296,6 +296,7 @@ static void let_go(struct cuda_copier *c, uint32_t at)
 static uint32_t batch(struct cuda_copier *c, uint32_t at, uint32_t end, cuda_result *r)
 {
 	struct op taken[BATCH];
+	bool all_words = true;
 	uint32_t n = 0, i;
 
 	if (!c->batches)
@@ -312,12 +313,17 @@ static uint32_t batch(struct cuda_copier *c, uint32_t at, uint32_t end, cuda_res
 	*r = cuda_of(c->dev)->api->batch_mem_op(c->stream, n, c->op, 0);
 	if (*r != CUDA_INVALID_VALUE && *r != CUDA_NOT_SUPPORTED)
 		return n;
-	/* Refused as a whole: memory has been replaced by some of another kind, or the driver has no such call. One by one, then. */
+	/*
+	 * Refused as a whole: memory has been replaced by some of another kind, or the driver has no such call, or in name only. One by
+	 * one, then; if each is taken as a word, the memory was not to blame.
+	 */
 	memset(c->known, 0, sizeof(c->known));
-	c->batches = *r == CUDA_INVALID_VALUE;
 	*r = CUDA_OK;
-	for (i = 0; i < n && *r == CUDA_OK; i++)
+	for (i = 0; i < n && *r == CUDA_OK; i++) {
 		*r = execute(c, &taken[i]);
+		all_words = all_words && (taken[i].kind == MARK || takes_words(c, taken[i].dev));
+	}
+	c->batches = !all_words;
 	return n;
 }
 

@@ -294,23 +294,20 @@ static void tcp_close(struct channel *c, int abort)
 		sys.free(s);
 }
 
-/* Linux tells poll(2) nothing of the SHUT_RD of a UNIX stream's peer but by EPOLLOUT, which a full socket has not. */
-#define TCP_OPS(name_, end_is_last_, hides_deaf_, send_to_, recv_from_, next_)                  \
+#define TCP_OPS(...)                                                                            \
 	{                                                                                       \
-		.name = name_, .end_is_last = end_is_last_, .hides_deaf = hides_deaf_,          \
 		.bind = tcp_bind, .listen = tcp_listen, .connect = tcp_connect,                 \
 		.connect_result = tcp_connect_result, .accept = tcp_accept,                     \
-		.descriptor = tcp_descriptor, .send_to = send_to_, .recv_from = recv_from_,     \
-		.next = next_, .shutdown = tcp_shutdown, .name_of = tcp_name_of,                \
+		.descriptor = tcp_descriptor, .shutdown = tcp_shutdown, .name_of = tcp_name_of, \
 		.set_option = tcp_set_option, .get_option = tcp_get_option, .start = tcp_start, \
-		.close = tcp_close,                                                             \
+		.close = tcp_close, __VA_ARGS__                                                 \
 	}
+#define NO_DATAGRAMS .send_to = no_send_to, .recv_from = no_recv_from, .next = no_next
+#define DATAGRAMS .send_to = dgram_send_to, .recv_from = dgram_recv_from, .next = dgram_next
 
-static const struct channel_ops tcp_ops =
-	TCP_OPS("tcp", true, false, no_send_to, no_recv_from, no_next);
+static const struct channel_ops tcp_ops = TCP_OPS(.name = "tcp", .end_is_last = true, NO_DATAGRAMS);
+/* Linux tells poll(2) nothing of the SHUT_RD of a UNIX stream's peer but by EPOLLOUT, which a full socket has not. */
 static const struct channel_ops unix_ops =
-	TCP_OPS("unix", false, true, no_send_to, no_recv_from, no_next);
-static const struct channel_ops udp_ops =
-	TCP_OPS("udp", false, false, dgram_send_to, dgram_recv_from, dgram_next);
-static const struct channel_ops unix_dgram_ops =
-	TCP_OPS("unix-dgram", false, false, dgram_send_to, dgram_recv_from, dgram_next);
+	TCP_OPS(.name = "unix", .hides_deaf = true, NO_DATAGRAMS);
+static const struct channel_ops udp_ops = TCP_OPS(.name = "udp", DATAGRAMS);
+static const struct channel_ops unix_dgram_ops = TCP_OPS(.name = "unix-dgram", DATAGRAMS);

@@ -126,7 +126,20 @@ static void set_mtu(struct vaddr *v)
 		v->mtu = forced + HEADERS;
 }
 
-int vaddr_each(int (*fn)(const struct vaddr *a, void *arg), void *arg)
+static bool loopback4(const uint8_t gid[16])
+{
+	return wire_gid_is_v4(gid) && gid[12] == 127;
+}
+
+static bool serves(const struct vaddr *v, const uint8_t gid[16], uint32_t scope)
+{
+	return (memcmp(v->gid, gid, 16) == 0 && (!scope || v->scope == scope)) ||
+	       (loopback4(gid) && loopback4(v->gid));
+}
+
+/* Those that serve `gid`, or all. A machine can have thousands, so only of those the MTU is asked for. */
+static int each(const uint8_t *gid, uint32_t scope, int (*fn)(const struct vaddr *a, void *arg),
+		void *arg)
 {
 	struct ifaddrs *all, *i;
 	struct vaddr a;
@@ -135,13 +148,18 @@ int vaddr_each(int (*fn)(const struct vaddr *a, void *arg), void *arg)
 	if (getifaddrs(&all))
 		return -errno;
 	for (i = all; i && !rc; i = i->ifa_next) {
-		if (!take(&a, i))
+		if (!take(&a, i) || (gid && !serves(&a, gid, scope)))
 			continue;
 		set_mtu(&a);
 		rc = fn(&a, arg);
 	}
 	freeifaddrs(all);
 	return rc;
+}
+
+int vaddr_each(int (*fn)(const struct vaddr *a, void *arg), void *arg)
+{
+	return each(NULL, 0, fn, arg);
 }
 
 struct first {
@@ -160,41 +178,20 @@ static int add(const struct vaddr *a, void *arg)
 int vaddr_list(struct vaddr *a, unsigned max)
 {
 	struct first f = { a, 0, max };
-	int rc = vaddr_each(add, &f);
+	int rc = each(NULL, 0, add, &f);
 
 	return rc < 0 ? rc : (int)f.n;
 }
 
-static bool loopback4(const uint8_t gid[16])
-{
-	return wire_gid_is_v4(gid) && gid[12] == 127;
-}
-
-static bool serves(const struct vaddr *v, const uint8_t gid[16], uint32_t scope)
-{
-	return (memcmp(v->gid, gid, 16) == 0 && (!scope || v->scope == scope)) ||
-	       (loopback4(gid) && loopback4(v->gid));
-}
-
-/* Among all: a machine can have thousands. */
 int vaddr_find(const uint8_t gid[16], uint32_t scope, struct vaddr *out)
 {
-	struct ifaddrs *all, *i;
-	int rc = -EADDRNOTAVAIL;
-	struct vaddr v;
+	struct first f = { out, 0, 1 };
+	int rc = each(gid, scope, add, &f);
 
-	if (getifaddrs(&all))
-		return -errno;
-	for (i = all; i && rc; i = i->ifa_next) {
-		if (!take(&v, i) || !serves(&v, gid, scope))
-			continue;
-		set_mtu(&v);
-		*out = v;
-		memcpy(out->gid, gid, 16);
-		rc = 0;
-	}
-	freeifaddrs(all);
-	return rc;
+	if (rc <= 0)
+		return rc ? rc : -EADDRNOTAVAIL;
+	memcpy(out->gid, gid, 16);
+	return 0;
 }
 
 bool vaddr_is_local(const uint8_t gid[16])

@@ -56,11 +56,13 @@ static int open_one(struct verbs_use *u, const struct verbs_ops *ops)
 static void say_found(struct verbs_use *u)
 {
 	char lacks[sizeof(u->why)];
+	int n;
 
 	memcpy(lacks, u->why, sizeof(lacks));
-	snprintf(u->why, sizeof(u->why), "%s%s, %s%.440s", u->ops->name,
-		 u->ops == &verbs_rnic ? " (software RNIC)" : "",
-		 *lacks ? "as " : "the first that works", lacks);
+	n = snprintf(u->why, sizeof(u->why), "%s%s, %s", u->ops->name,
+		     u->ops == &verbs_rnic ? " (software RNIC)" : "",
+		     *lacks ? "as " : "the first that works");
+	snprintf(u->why + n, sizeof(u->why) - (size_t)n, "%s", lacks);
 }
 
 static int open_named(struct verbs_use *u, const char *name)

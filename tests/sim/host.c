@@ -1195,6 +1195,7 @@ void host_begin(const struct host_params *p)
 		.ring_open = h_ring_open,
 		.ring_close = h_ring_close,
 		.ring_io = h_ring_io,
+		.thread_start = sys_real.thread_start,
 		.now_ns = h_now_ns,
 	};
 }

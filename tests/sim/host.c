@@ -1,129 +1,56 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "host.h"
+#include "host_impl.h"
 
 #include <errno.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/un.h>
 
 #include "base/sys.h"
-#include "sim.h"
 
 #define FIRST_FD 100
-#define FILES 512
 #define EPHEMERAL 40000
 #define SYN_RETRY_NS 1000000u
-#define VALUES 64
 
-enum kind { K_FREE, K_EPOLL, K_EVENT, K_SOCK };
-enum state { S_NEW, S_LISTEN, S_CONNECTING, S_CONNECTED, S_ENDED };
-
-/* An address: a port, or a UNIX name. Length 0: none. */
-struct name {
-	socklen_t len;
-	union {
-		struct sockaddr sa;
-		struct sockaddr_in in;
-		struct sockaddr_un un;
-	} a;
-};
-
-struct file {
-	enum kind kind;
-	int fd;
-	/* What watches it. */
-	struct file *epoll;
-	uint32_t interest;
-	void *ptr;
-	bool ready; /* an edge came since it was last told */
-	/* K_EVENT */
-	uint64_t count;
-	/* K_SOCK */
-	int domain;
-	enum state state;
-	struct name local, remote;
-	bool closed; /* by its owner; the connection may go on for a while */
-	bool reuse;
-	/* listening */
-	unsigned backlog, n_queued;
-	struct file *queued[64];
-	/* connected */
-	struct file *peer;
-	uint8_t *rx; /* arrived, not read */
-	size_t rx_len;
-	size_t flight;    /* on its way to here */
-	uint64_t arrives; /* the last of it */
-	unsigned pending; /* packets on their way */
-	bool fin;         /* arrived */
-	bool broken;      /* a reset arrived, or was sent */
-	bool shut_rd, shut_wr;
-	int err;       /* SO_ERROR */
-	bool refused;  /* a connect failed, and connect has not told it yet */
-	bool no_space; /* a sender found no room: an edge will tell */
-	bool drained;  /* a reader found nothing: an edge will tell */
-	bool reset_on_close;
-	int value[VALUES]; /* of options that mean nothing here */
-	uint64_t hello;    /* the first bytes that were sent, by a connector */
-	unsigned n_hello;
-	struct sim_timer syn;
-	/* datagrams */
-	bool dgram;
-	struct packet *first, **last; /* arrived */
-	unsigned n_dgrams, dropped;
-};
-
-enum what { P_DATA, P_FIN, P_RESET, P_DGRAM };
-
-struct packet {
-	struct sim_timer timer;
-	struct packet *next;
-	struct file *to;
-	enum what what;
-	struct name from;
-	size_t n;
-	uint8_t data[];
-};
-
-static struct host_params host;
-static struct file files[FILES];
-static int next_fd, next_port;
+struct host_params host_params;
+struct file host_files[HOST_FILES];
+int host_next_fd;
+static int next_port;
 
 /* ---- descriptors -------------------------------------------------------------------------------------------------------- */
 
-static struct file *file_of(int fd)
+struct file *host_file(int fd)
 {
-	struct file *f = fd >= FIRST_FD && fd < FIRST_FD + FILES ? &files[fd - FIRST_FD] : NULL;
+	struct file *f =
+		fd >= FIRST_FD && fd < FIRST_FD + HOST_FILES ? &host_files[fd - FIRST_FD] : NULL;
 
 	return f && f->kind != K_FREE && !f->closed ? f : NULL;
 }
 
-static struct file *sock_of(int fd)
+struct file *host_sock(int fd)
 {
-	struct file *f = file_of(fd);
+	struct file *f = host_file(fd);
 
 	return f && f->kind == K_SOCK ? f : NULL;
 }
 
 /* Numbers are not used twice, so that a descriptor that was closed names nothing. */
-static struct file *file_new(enum kind kind)
+struct file *host_new(enum kind kind)
 {
 	struct file *f;
 
-	if (next_fd == FILES)
-		sim_fail("the run opens more than %d descriptors", FILES);
-	f = &files[next_fd];
+	if (host_next_fd == HOST_FILES)
+		sim_fail("the run opens more than %d descriptors", HOST_FILES);
+	f = &host_files[host_next_fd];
 	f->kind = kind;
-	f->fd = FIRST_FD + next_fd++;
+	f->fd = FIRST_FD + host_next_fd++;
 	return f;
 }
 
 size_t host_buffer(void)
 {
-	return host.buffer;
+	return host_params.buffer;
 }
 
 unsigned host_open_files(void)
@@ -131,221 +58,9 @@ unsigned host_open_files(void)
 	unsigned n = 0;
 	int i;
 
-	for (i = 0; i < next_fd; i++)
-		n += !files[i].closed;
+	for (i = 0; i < host_next_fd; i++)
+		n += !host_files[i].closed;
 	return n;
-}
-
-/* ---- events ------------------------------------------------------------------------------------------------------------- */
-
-static size_t space(const struct file *f)
-{
-	size_t used = f->peer ? f->peer->rx_len + f->peer->flight : 0;
-
-	return used < host.buffer ? host.buffer - used : 0;
-}
-
-static uint32_t poll_sock(struct file *f)
-{
-	uint32_t e = 0;
-
-	if (f->state == S_LISTEN)
-		return f->n_queued ? EPOLLIN : 0;
-	if (f->state == S_CONNECTING)
-		return 0;
-	if (f->err)
-		e |= EPOLLERR;
-	if (f->dgram)
-		return e | EPOLLOUT | (f->first || f->err ? EPOLLIN : 0);
-	if (f->state == S_NEW)
-		return e | EPOLLOUT | EPOLLHUP;
-	if (f->state == S_ENDED || (f->shut_wr && (f->fin || f->shut_rd)) ||
-	    (f->fin && f->domain == AF_UNIX && f->peer && f->peer->closed))
-		e |= EPOLLHUP;
-	if (f->fin || f->shut_rd || f->state == S_ENDED)
-		e |= EPOLLIN | EPOLLRDHUP;
-	if (f->rx_len)
-		e |= EPOLLIN;
-	if (f->state == S_ENDED || f->shut_wr || space(f))
-		e |= EPOLLOUT;
-	else
-		f->no_space = true;
-	return e;
-}
-
-static uint32_t poll_file(struct file *f)
-{
-	if (f->kind == K_SOCK)
-		return poll_sock(f);
-	return (f->count ? EPOLLIN : 0) | EPOLLOUT;
-}
-
-/* Something happened to the file: those who wait for it look again. */
-static void edge(struct file *f)
-{
-	f->ready = true;
-	sim_wake(f, ~0u);
-	if (f->epoll)
-		sim_wake(f->epoll, ~0u);
-}
-
-/* ---- between two sockets -------------------------------------------------------------------------------------------------- */
-
-static void deliver(void *arg);
-
-static void on_its_way(struct file *from, struct packet *p);
-
-static void note_hello(struct file *f, const uint8_t *data, size_t n)
-{
-	for (; n && f->n_hello < sizeof(f->hello); n--, data++)
-		((uint8_t *)&f->hello)[f->n_hello++] = *data;
-}
-
-static void packet(struct file *from, enum what what, const void *data, size_t n)
-{
-	struct packet *p;
-	struct file *to = from->peer;
-
-	if (!to)
-		return;
-	p = malloc(sizeof(*p) + n);
-	if (!p)
-		sim_fail("no memory for a packet");
-	if (n)
-		memcpy(p->data, data, n);
-	p->to = to;
-	p->what = what;
-	p->n = n;
-	if (what == P_DATA) {
-		note_hello(from, data, n);
-		to->flight += n;
-	}
-	p->from.len = 0;
-	on_its_way(from, p);
-}
-
-static void on_its_way(struct file *from, struct packet *p)
-{
-	uint64_t at = sim_now();
-	struct file *to = p->to;
-
-	if (host.delay_ns && from->domain != AF_UNIX)
-		at += sim_random() % host.delay_ns;
-	if (at < to->arrives)
-		at = to->arrives;
-	to->arrives = at;
-	to->pending++;
-	if (at == sim_now() && to->pending == 1)
-		deliver(p);
-	else
-		sim_timer(&p->timer, at, deliver, p);
-}
-
-static void ended(struct file *f, int err)
-{
-	if (f->state == S_ENDED)
-		return;
-	f->state = S_ENDED;
-	f->broken = true;
-	f->err = err;
-	edge(f);
-}
-
-static void reset(struct file *f)
-{
-	packet(f, P_RESET, NULL, 0);
-	f->state = S_ENDED;
-	f->broken = true;
-}
-
-static void room_again(struct file *f)
-{
-	if (f->peer && f->peer->no_space && space(f->peer)) {
-		f->peer->no_space = false;
-		edge(f->peer);
-	}
-}
-
-static void take_data(struct file *f, const struct packet *p)
-{
-	f->flight -= p->n;
-	if (f->state == S_ENDED)
-		return;
-	if (f->closed) {
-		reset(f); /* nobody is there to read it */
-		return;
-	}
-	f->rx = realloc(f->rx, f->rx_len + p->n);
-	if (!f->rx)
-		sim_fail("no memory for received bytes");
-	memcpy(f->rx + f->rx_len, p->data, p->n);
-	f->rx_len += p->n;
-	if (f->drained || sim_chance(500)) {
-		f->drained = false;
-		edge(f);
-	}
-}
-
-/* ---- datagrams ------------------------------------------------------------------------------------------------------------ */
-
-#define MOST_DGRAMS 10 /* in a socket's queue */
-
-static void take_dgram(struct file *f, struct packet *p)
-{
-	f->flight--;
-	if (f->closed || (f->domain != AF_UNIX && f->n_dgrams >= MOST_DGRAMS)) {
-		f->dropped++;
-		sim_note("host: a datagram to %d is dropped", f->fd);
-		free(p);
-		return;
-	}
-	p->next = NULL;
-	if (!f->first)
-		f->last = &f->first;
-	*f->last = p;
-	f->last = &p->next;
-	f->n_dgrams++;
-	if (f->drained || sim_chance(500)) {
-		f->drained = false;
-		edge(f);
-	}
-}
-
-static void deliver(void *arg)
-{
-	struct packet *p = arg;
-	struct file *f = p->to;
-
-	f->pending--;
-	if (p->what == P_DGRAM) {
-		take_dgram(f, p);
-		return;
-	}
-	if (p->what == P_DATA) {
-		take_data(f, p);
-	} else if (p->what == P_FIN) {
-		f->fin = true;
-		edge(f);
-	} else {
-		ended(f, ECONNRESET);
-	}
-	free(p);
-}
-
-void host_break(uint64_t hello, int err)
-{
-	int i;
-
-	for (i = 0; i < next_fd; i++) {
-		struct file *f = &files[i];
-
-		if (f->kind != K_SOCK || f->n_hello != sizeof(hello) || f->hello != hello ||
-		    f->state != S_CONNECTED)
-			continue;
-		sim_note("the connection of descriptor %d breaks", f->fd);
-		ended(f->peer, err);
-		ended(f, err);
-	}
 }
 
 /* ---- names -------------------------------------------------------------------------------------------------------------- */
@@ -363,8 +78,8 @@ static struct file *bound_to(const struct name *n, bool listening, bool dgram)
 {
 	int i;
 
-	for (i = 0; i < next_fd; i++) {
-		struct file *f = &files[i];
+	for (i = 0; i < host_next_fd; i++) {
+		struct file *f = &host_files[i];
 
 		if (f->kind == K_SOCK && !f->closed && f->dgram == dgram &&
 		    same_name(&f->local, n) && (dgram || !f->remote.len) &&
@@ -418,7 +133,7 @@ static int h_socket(int domain, int type, int protocol)
 		return -EAFNOSUPPORT;
 	if ((type & 0xf) != SOCK_STREAM && (type & 0xf) != SOCK_DGRAM)
 		return -ESOCKTNOSUPPORT;
-	f = file_new(K_SOCK);
+	f = host_new(K_SOCK);
 	f->domain = domain;
 	f->dgram = (type & 0xf) == SOCK_DGRAM;
 	sim_note("host: socket %d", f->fd);
@@ -427,7 +142,7 @@ static int h_socket(int domain, int type, int protocol)
 
 static int h_bind(int fd, const struct sockaddr *a, socklen_t n)
 {
-	struct file *f = sock_of(fd), *other;
+	struct file *f = host_sock(fd), *other;
 	struct name name;
 	int rc = f ? take_name(&name, f, a, n) : -EBADF;
 
@@ -449,7 +164,7 @@ static int h_bind(int fd, const struct sockaddr *a, socklen_t n)
 
 static int h_listen(int fd, int backlog)
 {
-	struct file *f = sock_of(fd);
+	struct file *f = host_sock(fd);
 
 	sim_point();
 	if (!f)
@@ -470,7 +185,7 @@ static int h_listen(int fd, int backlog)
 /* The listener's side of a new connection. */
 static void establish(struct file *client, struct file *listener)
 {
-	struct file *f = file_new(K_SOCK);
+	struct file *f = host_new(K_SOCK);
 
 	f->domain = client->domain;
 	f->state = client->state = S_CONNECTED;
@@ -482,7 +197,7 @@ static void establish(struct file *client, struct file *listener)
 	client->peer = f;
 	/* Of nobody until it is accepted. */
 	listener->queued[listener->n_queued++] = f;
-	edge(listener);
+	host_edge(listener);
 }
 
 /* A SYN arrives. */
@@ -504,7 +219,7 @@ static void syn(void *arg)
 	} else {
 		establish(f, l);
 	}
-	edge(f);
+	host_edge(f);
 }
 
 static int connect_unix(struct file *f, const struct name *name)
@@ -519,13 +234,13 @@ static int connect_unix(struct file *f, const struct name *name)
 	if (!f->local.len)
 		auto_name(f);
 	establish(f, l);
-	edge(f);
+	host_edge(f);
 	return 0;
 }
 
 static int h_connect(int fd, const struct sockaddr *a, socklen_t n)
 {
-	struct file *f = sock_of(fd);
+	struct file *f = host_sock(fd);
 	struct name name;
 	int rc = f ? take_name(&name, f, a, n) : -EBADF;
 
@@ -551,7 +266,7 @@ static int h_connect(int fd, const struct sockaddr *a, socklen_t n)
 	if (f->dgram)
 		return 0;
 	f->state = S_CONNECTING;
-	if (sim_chance(host.faults.at_once)) {
+	if (sim_chance(host_params.faults.at_once)) {
 		syn(f);
 		if (f->state == S_CONNECTED)
 			return 0;
@@ -562,14 +277,15 @@ static int h_connect(int fd, const struct sockaddr *a, socklen_t n)
 		}
 		return -EINPROGRESS;
 	}
-	sim_timer(&f->syn, sim_now() + 1 + (host.delay_ns ? sim_random() % host.delay_ns : 0), syn,
-		  f);
-	return sim_chance(host.faults.eintr) ? -EINTR : -EINPROGRESS;
+	sim_timer(&f->syn,
+		  sim_now() + 1 + (host_params.delay_ns ? sim_random() % host_params.delay_ns : 0),
+		  syn, f);
+	return sim_chance(host_params.faults.eintr) ? -EINTR : -EINPROGRESS;
 }
 
 static int h_accept(int fd, struct sockaddr *a, socklen_t *n)
 {
-	struct file *f = sock_of(fd), *c;
+	struct file *f = host_sock(fd), *c;
 
 	sim_point();
 	if (!f)
@@ -578,11 +294,11 @@ static int h_accept(int fd, struct sockaddr *a, socklen_t *n)
 		return -EINVAL;
 	if (!f->n_queued)
 		return -EAGAIN;
-	if (sim_chance(host.faults.eintr))
+	if (sim_chance(host_params.faults.eintr))
 		return -EINTR;
-	if (sim_chance(host.faults.aborted))
+	if (sim_chance(host_params.faults.aborted))
 		return -ECONNABORTED;
-	if (sim_chance(host.faults.emfile)) {
+	if (sim_chance(host_params.faults.emfile)) {
 		sim_note("fault: accept: EMFILE");
 		return -EMFILE;
 	}
@@ -601,9 +317,9 @@ unsigned host_dropped(const struct sockaddr *a, socklen_t n)
 	int i;
 
 	memcpy(&name.a, a, n);
-	for (i = 0; i < next_fd; i++) {
-		if (files[i].dgram && same_name(&files[i].local, &name))
-			dropped += files[i].dropped;
+	for (i = 0; i < host_next_fd; i++) {
+		if (host_files[i].dgram && same_name(&host_files[i].local, &name))
+			dropped += host_files[i].dropped;
 	}
 	return dropped;
 }
@@ -635,7 +351,7 @@ static ssize_t send_dgram(struct file *f, const struct msghdr *m)
 	t = bound_to(&to, false, true);
 	if (!t)
 		return f->domain == AF_UNIX ? -ECONNREFUSED : 0;
-	if (f->domain == AF_UNIX && t->n_dgrams + t->flight >= MOST_DGRAMS)
+	if (f->domain == AF_UNIX && t->n_dgrams + t->flight >= HOST_DGRAMS)
 		return -EAGAIN;
 	for (i = 0; i < m->msg_iovlen; i++)
 		n += m->msg_iov[i].iov_len;
@@ -650,7 +366,7 @@ static ssize_t send_dgram(struct file *f, const struct msghdr *m)
 		p->n += m->msg_iov[i].iov_len;
 	}
 	t->flight++;
-	on_its_way(f, p);
+	host_on_its_way(f, p);
 	return (ssize_t)n;
 }
 
@@ -692,14 +408,15 @@ static ssize_t receive_dgram(struct file *f, struct msghdr *m, int flags)
 /* At most n, and at least 1. */
 static size_t some_of(size_t n)
 {
-	return n > 1 && sim_chance(host.faults.short_io) ? 1 + sim_below((uint32_t)n - 1) : n;
+	return n > 1 && sim_chance(host_params.faults.short_io) ? 1 + sim_below((uint32_t)n - 1)
+								: n;
 }
 
 static int io_fault(void)
 {
-	if (sim_chance(host.faults.eintr))
+	if (sim_chance(host_params.faults.eintr))
 		return -EINTR;
-	if (sim_chance(host.faults.enobufs))
+	if (sim_chance(host_params.faults.enobufs))
 		return sim_chance(500) ? -ENOBUFS : -ENOMEM;
 	return 0;
 }
@@ -724,7 +441,7 @@ static int send_state(struct file *f)
 
 static ssize_t send_some(int fd, const struct msghdr *m)
 {
-	struct file *f = sock_of(fd);
+	struct file *f = host_sock(fd);
 	size_t room, i, sent = 0;
 	int rc;
 
@@ -735,7 +452,7 @@ static ssize_t send_some(int fd, const struct msghdr *m)
 		rc = send_state(f);
 	if (rc)
 		return rc;
-	room = space(f);
+	room = host_space(f);
 	if (!room) {
 		f->no_space = true;
 		return -EAGAIN;
@@ -744,7 +461,7 @@ static ssize_t send_some(int fd, const struct msghdr *m)
 	for (i = 0; i < m->msg_iovlen && room; i++) {
 		size_t n = m->msg_iov[i].iov_len < room ? m->msg_iov[i].iov_len : room;
 
-		packet(f, P_DATA, m->msg_iov[i].iov_base, n);
+		host_send_packet(f, P_DATA, m->msg_iov[i].iov_base, n);
 		room -= n;
 		sent += n;
 	}
@@ -753,7 +470,7 @@ static ssize_t send_some(int fd, const struct msghdr *m)
 
 static ssize_t h_sendmsg(int fd, const struct msghdr *m, int flags)
 {
-	struct file *f = sock_of(fd);
+	struct file *f = host_sock(fd);
 	ssize_t rc;
 
 	(void)flags;
@@ -776,13 +493,13 @@ static ssize_t read_rx(struct file *f, const struct iovec *v, size_t n_iov)
 	}
 	memmove(f->rx, f->rx + got, f->rx_len - got);
 	f->rx_len -= got;
-	room_again(f);
+	host_room_again(f);
 	return (ssize_t)got;
 }
 
 static ssize_t receive_some(int fd, struct msghdr *m)
 {
-	struct file *f = sock_of(fd);
+	struct file *f = host_sock(fd);
 	int rc;
 
 	if (!f)
@@ -807,7 +524,7 @@ static ssize_t receive_some(int fd, struct msghdr *m)
 
 static ssize_t h_recvmsg(int fd, struct msghdr *m, int flags)
 {
-	struct file *f = sock_of(fd);
+	struct file *f = host_sock(fd);
 	ssize_t rc;
 
 	sim_point();
@@ -818,7 +535,7 @@ static ssize_t h_recvmsg(int fd, struct msghdr *m, int flags)
 
 static int h_shutdown(int fd, int how)
 {
-	struct file *f = sock_of(fd);
+	struct file *f = host_sock(fd);
 
 	sim_point();
 	if (!f)
@@ -827,14 +544,14 @@ static int h_shutdown(int fd, int how)
 		return -ENOTCONN;
 	if (how != SHUT_RD && !f->shut_wr) {
 		f->shut_wr = true;
-		packet(f, P_FIN, NULL, 0);
+		host_send_packet(f, P_FIN, NULL, 0);
 	}
 	if (how != SHUT_WR) {
 		f->shut_rd = true;
 		if (f->domain == AF_UNIX && f->peer)
-			edge(f->peer);
+			host_edge(f->peer);
 	}
-	edge(f);
+	host_edge(f);
 	return 0;
 }
 
@@ -844,26 +561,26 @@ static void close_sock(struct file *f)
 
 	for (i = 0; i < f->n_queued; i++) {
 		f->queued[i]->closed = true;
-		reset(f->queued[i]);
+		host_reset(f->queued[i]);
 	}
 	f->n_queued = 0;
 	sim_wake(f, ~0u);
 	if (f->state != S_CONNECTED)
 		return;
 	if (f->rx_len || f->reset_on_close) {
-		reset(f);
+		host_reset(f);
 	} else if (!f->shut_wr) {
 		f->shut_wr = true;
-		packet(f, P_FIN, NULL, 0);
+		host_send_packet(f, P_FIN, NULL, 0);
 	}
 	/* Who waits for room that nobody will make. */
 	if (f->peer && f->domain == AF_UNIX)
-		edge(f->peer);
+		host_edge(f->peer);
 }
 
 static int h_close(int fd)
 {
-	struct file *f = file_of(fd);
+	struct file *f = host_file(fd);
 
 	sim_point();
 	if (!f)
@@ -881,7 +598,7 @@ static int h_close(int fd)
 
 static int h_getsockopt(int fd, int level, int name, void *v, socklen_t *n)
 {
-	struct file *f = sock_of(fd);
+	struct file *f = host_sock(fd);
 	int value = 0;
 
 	sim_point();
@@ -909,7 +626,7 @@ static int h_getsockopt(int fd, int level, int name, void *v, socklen_t *n)
 
 static int h_setsockopt(int fd, int level, int name, const void *v, socklen_t n)
 {
-	struct file *f = sock_of(fd);
+	struct file *f = host_sock(fd);
 	struct linger l;
 
 	sim_point();
@@ -928,7 +645,7 @@ static int h_setsockopt(int fd, int level, int name, const void *v, socklen_t n)
 
 static int h_getsockname(int fd, struct sockaddr *a, socklen_t *n)
 {
-	struct file *f = sock_of(fd);
+	struct file *f = host_sock(fd);
 	struct name none = { .len = sizeof(sa_family_t) };
 
 	sim_point();
@@ -942,154 +659,12 @@ static int h_getsockname(int fd, struct sockaddr *a, socklen_t *n)
 
 static int h_getpeername(int fd, struct sockaddr *a, socklen_t *n)
 {
-	struct file *f = sock_of(fd);
+	struct file *f = host_sock(fd);
 
 	sim_point();
 	if (!f)
 		return -EBADF;
 	return f->state == S_CONNECTED ? give_name(&f->remote, a, n) : -ENOTCONN;
-}
-
-/* ---- epoll and event descriptors ----------------------------------------------------------------------------------------- */
-
-static int h_epoll_create(void)
-{
-	sim_point();
-	return file_new(K_EPOLL)->fd;
-}
-
-static int h_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
-{
-	struct file *e = file_of(epfd), *f = file_of(fd);
-
-	sim_point();
-	if (!e || !f)
-		return -EBADF;
-	if (op == EPOLL_CTL_DEL) {
-		if (f->epoll != e)
-			return -ENOENT;
-		f->epoll = NULL;
-		return 0;
-	}
-	if (f->epoll)
-		return -EEXIST;
-	f->epoll = e;
-	f->ptr = ev->data.ptr;
-	f->interest = ev->events | EPOLLERR | EPOLLHUP;
-	f->ready = false;
-	f->drained = true;
-	if (poll_file(f) & f->interest)
-		edge(f);
-	return 0;
-}
-
-/* Not at any time, or a thread that is told of nothing again and again would never rest. */
-static bool spurious(void)
-{
-	static uint64_t next;
-
-	if (sim_now() < next || !sim_chance(host.faults.spurious))
-		return false;
-	next = sim_now() + sim_random() % 1000000;
-	return true;
-}
-
-/* One round through the files, from a random one on. */
-static int collect(struct file *e, struct epoll_event *ev, int max)
-{
-	int first = (int)sim_below((uint32_t)next_fd), i, n = 0;
-
-	for (i = 0; i < next_fd && n < max; i++) {
-		struct file *f = &files[(first + i) % next_fd];
-		uint32_t mask;
-
-		if (f->epoll != e || f->closed)
-			continue;
-		if (!f->ready && !spurious())
-			continue;
-		mask = poll_file(f) & f->interest;
-		f->ready = false;
-		if (!mask)
-			continue;
-		sim_note("host: event %x of %d", mask, f->fd);
-		ev[n].events = mask;
-		ev[n].data.ptr = f->ptr;
-		n++;
-	}
-	return n;
-}
-
-static bool epoll_fails;
-
-void host_fail_epoll(void)
-{
-	int i;
-
-	sim_note("fault: epoll_wait: EBADF");
-	epoll_fails = true;
-	for (i = 0; i < next_fd; i++) {
-		if (files[i].kind == K_EPOLL)
-			sim_wake(&files[i], ~0u);
-	}
-}
-
-static int h_epoll_wait(int epfd, struct epoll_event *ev, int max, int64_t timeout_ns)
-{
-	uint64_t deadline = timeout_ns < 0 ? SIM_NEVER : sim_now() + (uint64_t)timeout_ns;
-	struct file *e = file_of(epfd);
-
-	sim_point();
-	if (!e)
-		return -EBADF;
-	for (;;) {
-		int n;
-
-		if (epoll_fails) {
-			epoll_fails = false;
-			return -EBADF;
-		}
-		n = collect(e, ev, max);
-
-		if (n || !timeout_ns || sim_now() >= deadline)
-			return n;
-		if (sim_chance(host.faults.eintr))
-			return -EINTR;
-		sim_park(e, deadline, "events (epoll)");
-	}
-}
-
-static int h_eventfd(void)
-{
-	sim_point();
-	return file_new(K_EVENT)->fd;
-}
-
-static ssize_t h_read(int fd, void *buf, size_t n)
-{
-	struct file *f = file_of(fd);
-
-	sim_point();
-	if (!f || f->kind != K_EVENT || n < sizeof(f->count))
-		return -EBADF;
-	if (!f->count)
-		return -EAGAIN;
-	memcpy(buf, &f->count, sizeof(f->count));
-	f->count = 0;
-	return sizeof(f->count);
-}
-
-static ssize_t h_write(int fd, const void *buf, size_t n)
-{
-	struct file *f = file_of(fd);
-	uint64_t v;
-
-	sim_point();
-	if (!f || f->kind != K_EVENT || n < sizeof(v))
-		return -EBADF;
-	memcpy(&v, buf, sizeof(v));
-	f->count += v;
-	edge(f);
-	return sizeof(v);
 }
 
 static uint64_t h_now_ns(void)
@@ -1100,7 +675,7 @@ static uint64_t h_now_ns(void)
 
 void host_wait(int fd, const char *what)
 {
-	sim_park(sock_of(fd), SIM_NEVER, what);
+	sim_park(host_sock(fd), SIM_NEVER, what);
 }
 
 /* ---- begin --------------------------------------------------------------------------------------------------------------- */
@@ -1111,8 +686,8 @@ void host_report(void)
 					      "ended" };
 	int i;
 
-	for (i = 0; i < next_fd; i++) {
-		const struct file *f = &files[i];
+	for (i = 0; i < host_next_fd; i++) {
+		const struct file *f = &host_files[i];
 
 		if (f->kind != K_SOCK || (f->closed && !f->rx_len && !f->flight))
 			continue;
@@ -1154,7 +729,7 @@ static void h_ring_close(struct sys_ring *r)
 static void h_ring_io(struct sys_ring *r, struct sys_io *io, unsigned n)
 {
 	for (; n; io++, n--) {
-		struct file *f = sock_of(io->fd);
+		struct file *f = host_sock(io->fd);
 
 		sys_io_each(io, 1);
 		if (io->send || io->rc <= 0 || !f || f->rx_len)
@@ -1166,7 +741,7 @@ static void h_ring_io(struct sys_ring *r, struct sys_io *io, unsigned n)
 
 void host_begin(const struct host_params *p)
 {
-	host = *p;
+	host_params = *p;
 	sys = (struct sys_ops){
 		.alloc = sim_alloc,
 		.free = sim_free,

@@ -2,8 +2,10 @@
 #
 # The verbs table, and sockets over it
 
+set(verbs_stub verbs_stub.c verbs_stub_data.c)
+
 gpunet_unit_test(verbs_table verbs_table.c)
-gpunet_unit_test(rdma_stream rdma_stream.c verbs_stub.c)
+gpunet_unit_test(rdma_stream rdma_stream.c ${verbs_stub})
 gpunet_unit_test(verbs_rnic verbs_rnic.c verbs_ends.c)
 gpunet_unit_test(verbs_move verbs_move.c verbs_ends.c)
 if(TARGET unit_verbs_move)
@@ -18,8 +20,8 @@ gpunet_unit_test(wire_rsocket wire_rsocket.c)
 if(TARGET unit_wire_rsocket)
 	target_compile_definitions(unit_wire_rsocket PRIVATE GPUNET_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 endif()
-gpunet_unit_test(rdma_faults rdma_faults.c verbs_stub.c)
-gpunet_unit_test(rdma_hostile rdma_hostile.c verbs_stub.c)
-gpunet_unit_test(rdma_late_acks rdma_late_acks.c verbs_stub.c)
-gpunet_unit_test(rdma_memory rdma_memory.c verbs_stub.c)
-gpunet_unit_test(rdma_doctor rdma_doctor.c verbs_stub.c)
+gpunet_unit_test(rdma_faults rdma_faults.c ${verbs_stub})
+gpunet_unit_test(rdma_hostile rdma_hostile.c ${verbs_stub})
+gpunet_unit_test(rdma_late_acks rdma_late_acks.c ${verbs_stub})
+gpunet_unit_test(rdma_memory rdma_memory.c ${verbs_stub})
+gpunet_unit_test(rdma_doctor rdma_doctor.c ${verbs_stub})

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ids of the provider `rnic` that move to another queue of events: with all that they have not said yet, and with all that they will. */
+/* Events of ids of the provider `rnic`: ids that move to another queue move with all that they have not said yet, and with all that they will. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -133,6 +133,44 @@ static void a_listener_stays_and_its_user_is_another(void **state)
 	moved(false, false);
 }
 
+/*
+ * The peer takes the connection and then thinks better of it, before its answer was looked at: that one stays as it was, also for
+ * whoever looks at it just then.
+ */
+static void an_answer_is_not_overwritten(void **state)
+{
+	static const char no[WIRE_CM_REJ_PRIV] = "no";
+	struct rnic_cm_event rej = { .type = RNIC_CM_REJECTED,
+				     .reason = WIRE_REJ_CONSUMER,
+				     .priv = (const uint8_t *)no,
+				     .priv_len = sizeof(no) };
+	struct pollfd p = { .events = POLLIN };
+	struct verbs_event ev;
+	struct verbs_id *l;
+	struct vhost *h;
+	struct end a, b;
+
+	(void)state;
+	end_open(&a);
+	end_open(&b);
+	l = listener(&b, here, 7471);
+	begin_alone(&a, here, 7471);
+	no_event(&a); /* what is readable from now on is the answer */
+	take(&b);
+	p.fd = ops->events_fd(a.e);
+	assert_int_equal(poll(&p, 1, 20000), 1);
+	rej.user = a.id;
+	h = a.id->dev->host;
+	vhost_lock(h);
+	vid_hear(h, &rej);
+	vhost_unlock(h);
+	assert_int_equal(ops->event_next(a.e, &ev), 0);
+	assert_memory_equal(ev.param.private_data, "welcome", 8);
+	end_close(&a);
+	ops->id_destroy(l);
+	end_close(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -140,6 +178,7 @@ int main(void)
 		cmocka_unit_test(a_listener_moves_with_its_requests),
 		cmocka_unit_test(a_listener_moves_when_a_request_comes),
 		cmocka_unit_test(a_listener_stays_and_its_user_is_another),
+		cmocka_unit_test(an_answer_is_not_overwritten),
 	};
 
 	choose_names();

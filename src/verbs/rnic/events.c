@@ -19,7 +19,8 @@ static void ring(struct verbs_events *e)
 }
 
 /* Under ev_lock. */
-static void put(struct vevent *ev, enum verbs_event_type type, int status, unsigned reason)
+static void put(struct vevent *ev, enum verbs_event_type type, int status, unsigned reason,
+		const struct verbs_conn_param *param)
 {
 	if (ev->pending)
 		return;
@@ -27,27 +28,36 @@ static void put(struct vevent *ev, enum verbs_event_type type, int status, unsig
 	ev->type = type;
 	ev->status = status;
 	ev->reason = reason;
+	if (param)
+		ev->param = *param;
 	list_add_tail(&ev->id->e->queue, &ev->link);
 	ring(ev->id->e);
 }
 
-void vevent_put(struct vevent *ev, enum verbs_event_type type, int status, unsigned reason)
+void vevent_put_param(struct vevent *ev, enum verbs_event_type type, int status, unsigned reason,
+		      const struct verbs_conn_param *param)
 {
 	struct verbs *v = ev->id->v;
 
 	pthread_mutex_lock(&v->ev_lock);
-	put(ev, type, status, reason);
+	put(ev, type, status, reason, param);
 	pthread_mutex_unlock(&v->ev_lock);
 }
 
-void vevent_put_request(struct verbs_id *l, struct verbs_id *request)
+void vevent_put(struct vevent *ev, enum verbs_event_type type, int status, unsigned reason)
+{
+	vevent_put_param(ev, type, status, reason, NULL);
+}
+
+void vevent_put_request(struct verbs_id *l, struct verbs_id *request,
+			const struct verbs_conn_param *param)
 {
 	request->request_ev.id = l;
 	request->request_ev.request = request;
 	pthread_mutex_lock(&l->v->ev_lock);
 	request->e = l->e;
 	request->user = l->user;
-	put(&request->request_ev, VERBS_EVENT_CONNECT_REQUEST, 0, 0);
+	put(&request->request_ev, VERBS_EVENT_CONNECT_REQUEST, 0, 0, param);
 	pthread_mutex_unlock(&l->v->ev_lock);
 }
 

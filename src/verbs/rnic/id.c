@@ -555,6 +555,7 @@ static int hear_request(const struct rnic_cm_event *ev)
 	const struct rnic_cm_route *r = rnic_cm_route(ev->conn);
 	uint32_t scope = on->dev->host->addr.scope;
 	int family = wire_gid_is_v4(r->path.src) ? AF_INET : AF_INET6;
+	struct verbs_conn_param param;
 
 	if (!id)
 		return -ENOMEM;
@@ -565,8 +566,8 @@ static int hear_request(const struct rnic_cm_event *ev)
 	id->local_len = vaddr_to_sockaddr(r->path.src, scope, r->sport, family, &id->local);
 	id->peer_len = vaddr_to_sockaddr(r->path.dst, scope, r->dport, family, &id->peer);
 	rnic_cm_set_user(ev->conn, id);
-	id->request_ev.param = param_of(ev);
-	vevent_put_request(l, id);
+	param = param_of(ev);
+	vevent_put_request(l, id, &param);
 	return 0;
 }
 
@@ -576,6 +577,7 @@ static void hear_end(struct verbs_id *id, const struct rnic_cm_event *ev)
 	bool answer = !id->passive && ev->type != RNIC_CM_DISCONNECTED;
 	struct vevent *to = &id->ev[answer ? VID_ANSWER : VID_END];
 	bool late = ev->reason == WIRE_REJ_TIMEOUT;
+	struct verbs_conn_param param;
 
 	list_del(&id->waiting);
 	if (id->qp)
@@ -585,14 +587,16 @@ static void hear_end(struct verbs_id *id, const struct rnic_cm_event *ev)
 	} else if (ev->type == RNIC_CM_UNREACHABLE) {
 		vevent_put(to, VERBS_EVENT_UNREACHABLE, ev->status, 0);
 	} else {
-		to->param = param_of(ev);
-		vevent_put(to, VERBS_EVENT_REJECTED, late ? -ETIMEDOUT : -ECONNREFUSED, ev->reason);
+		param = param_of(ev);
+		vevent_put_param(to, VERBS_EVENT_REJECTED, late ? -ETIMEDOUT : -ECONNREFUSED,
+				 ev->reason, &param);
 	}
 }
 
 int vid_hear(void *ctx, const struct rnic_cm_event *ev)
 {
 	struct verbs_id *id = ev->user;
+	struct verbs_conn_param param;
 
 	(void)ctx;
 
@@ -602,8 +606,8 @@ int vid_hear(void *ctx, const struct rnic_cm_event *ev)
 	case RNIC_CM_RESPONSE:
 		/* The queue pair gets ready when this is taken, so that nothing arrives before. */
 		id->theirs = ev->peer;
-		id->ev[VID_ANSWER].param = param_of(ev);
-		vevent_put(&id->ev[VID_ANSWER], VERBS_EVENT_ESTABLISHED, 0, 0);
+		param = param_of(ev);
+		vevent_put_param(&id->ev[VID_ANSWER], VERBS_EVENT_ESTABLISHED, 0, 0, &param);
 		break;
 	case RNIC_CM_ESTABLISHED:
 		list_del(&id->waiting);

@@ -317,8 +317,12 @@ uint64_t vstat_look(struct vhost *h, uint64_t now);
 
 /* Puts an event of an id into its queue; one that is there already stays as it is. */
 void vevent_put(struct vevent *ev, enum verbs_event_type type, int status, unsigned reason);
+/* With what the peer has said. */
+void vevent_put_param(struct vevent *ev, enum verbs_event_type type, int status, unsigned reason,
+		      const struct verbs_conn_param *param);
 /* The listener has a request, which has the listener's queue and user at once: from then on both move together. */
-void vevent_put_request(struct verbs_id *l, struct verbs_id *request);
+void vevent_put_request(struct verbs_id *l, struct verbs_id *request,
+			const struct verbs_conn_param *param);
 /* Takes an id's events out of its queue. */
 void vevents_drop(struct verbs_id *id);
 /* The next request to a listener that nobody has taken, or NULL. Under ev_lock. */

@@ -16,8 +16,8 @@ enum far_kind { FAR_MALLOC, FAR_POOL, FAR_VMM, FAR_KINDS };
 struct far_watch {
 	uint64_t seen;  /* the kernel: turns that it saw and checked */
 	uint64_t wrong; /* … with old bytes behind a new flag */
-	uint64_t ended;
-	uint64_t stop; /* the host: end now */
+	uint64_t ended; /* the watching kernel */
+	uint64_t stop;  /* the host: end now */
 };
 
 int far_open(void); /* 77: there is no GPU */
@@ -27,15 +27,12 @@ int far_put(void *gpu, const void *host, size_t n);
 int far_get(void *host, const void *gpu, size_t n);
 /*
  * Starts a kernel that waits for flag == 1, 2, … `turns` and looks then whether each of `words` 8-byte words at `payload` is
- * FAR_WORD(turn, i). Ends by itself when `turns` are over, `stop` is set, or nothing has come for ten seconds.
+ * FAR_WORD(turn, i). Ends when `turns` are over or `stop` is set, which it is at exit.
  */
 int far_watch_start(struct far_watch **w, const void *payload, unsigned words, const void *flag,
 		    uint64_t turns);
 int far_watch_end(void);
-/*
- * A kernel that leaves no room for another: it fills all multiprocessors until `stop`, or ten seconds are over. `seen`: blocks
- * that run; `ended`: one has ended.
- */
+/* A kernel that leaves no room for another: it fills all multiprocessors until `stop`. `seen`: blocks that run. */
 int far_crowd_start(struct far_watch **w, unsigned *blocks);
 
 #define FAR_WORD(turn, i) ((uint64_t)(turn)*UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)(i))

@@ -5,6 +5,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static cudaStream_t stream;
 static struct far_watch *shared;
@@ -70,6 +71,12 @@ static int vmm_alloc(size_t size, void **out, size_t *seam)
 	return 0;
 }
 
+/* Also when a test fails, and CUDA might wait for the kernel at the process's end. */
+static void stop_at_exit(void)
+{
+	__atomic_store_n(&shared->stop, 1, __ATOMIC_RELEASE);
+}
+
 extern "C" int far_open(void)
 {
 	int n = 0;
@@ -79,7 +86,8 @@ extern "C" int far_open(void)
 	return ok(cudaFree(NULL), "cudaFree") ||
 	       ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate") ||
 	       ok(cudaHostAlloc((void **)&shared, sizeof(*shared), cudaHostAllocDefault),
-		  "cudaHostAlloc");
+		  "cudaHostAlloc") ||
+	       atexit(stop_at_exit);
 }
 
 extern "C" int far_alloc(enum far_kind kind, size_t size, void **out, size_t *seam)
@@ -127,16 +135,13 @@ static __device__ unsigned long long load_host(const uint64_t *p)
 	return v;
 }
 
-/* Waits for the turn's flag: false when it was told to stop or nothing came. */
+/* Waits for the turn's flag: false when it was told to stop. */
 static __device__ bool await(struct far_watch *w, const unsigned long long *flag, uint64_t turn)
 {
-	long long start = clock64();
 	unsigned n = 0;
 
 	while (load_acquire(flag) != turn) {
 		if (++n % 4096 == 0 && load_host(&w->stop))
-			return false;
-		if (clock64() - start > 20000000000LL) /* ten seconds at 2 GHz */
 			return false;
 	}
 	return true;
@@ -184,15 +189,10 @@ extern "C" int far_watch_start(struct far_watch **w, const void *payload, unsign
 
 static __global__ void crowd_kernel(struct far_watch *w)
 {
-	long long start = clock64();
-
 	if (!threadIdx.x)
 		atomicAdd_system((unsigned long long *)&w->seen, 1ull);
-	/* ten seconds at 2 GHz */
-	while (!load_host(&w->stop) && clock64() - start < 20000000000LL)
+	while (!load_host(&w->stop))
 		__nanosleep(1000);
-	if (!threadIdx.x)
-		store_release(&w->ended, 1);
 }
 
 extern "C" int far_crowd_start(struct far_watch **w, unsigned *blocks)

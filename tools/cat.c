@@ -4,8 +4,8 @@
  *
  * A kernel cannot read standard input, but it can read a socket. So the tool listens on a UNIX socket of its own, the
  * kernel connects there as well as to the peer and moves bytes between the two, and the tool moves them between its
- * end of the UNIX socket and standard input and output. All waiting is the library's and poll's. For datagrams the UNIX socket is one
- * of datagrams, so that their boundaries stay.
+ * end of the UNIX socket and standard input and output. All waiting is the library's and poll's. For datagrams the UNIX socket
+ * is one of datagrams, so that their boundaries stay.
  */
 #include <errno.h>
 #include <getopt.h>

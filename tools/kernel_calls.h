@@ -62,8 +62,9 @@ GNET_DEV int serve_dgrams(gnet_t *net, int fd, uint8_t *buf, uint64_t room, stru
 		if (n == -ECANCELED || n == -EBADF || n == -EIO)
 			return (int)n;
 		/*
-		 * Other errors are those of a datagram before, whose client has gone. One that is too long is not sent back cut: if it was
-		 * for the buffer, here; if it was for a ring, gsendto refuses it. A sender without a name cannot be answered.
+		 * Other errors are those of a datagram before, whose client has gone. One that is too long is not sent back
+		 * cut: if it was for the buffer, here; if it was for a ring, gsendto refuses it. A sender without a name cannot
+		 * be answered.
 		 */
 		if (n >= 0 && (uint64_t)n <= room && peer->len)
 			gsendto(net, fd, buf, (uint64_t)n, 0, &peer->addr, peer->len);

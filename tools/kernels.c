@@ -305,8 +305,8 @@ GNET_DEV int cat_over(const struct tool_shovel *a)
 }
 
 /*
- * Moves datagrams until an empty one at `local`, or until the other block has ended: 0, or an error with *step saying where. One that
- * is longer than the buffer, which is longer than the tool's own socket can carry, is an error and not cut.
+ * Moves datagrams until an empty one at `local`, or until the other block has ended: 0, or an error with *step saying where.
+ * One that is longer than the buffer, which is longer than the tool's own socket can carry, is an error and not cut.
  */
 GNET_DEV int64_t shovel_dgrams(const struct tool_shovel *a, int down, uint8_t *buf, int *step)
 {

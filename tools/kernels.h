@@ -80,8 +80,8 @@ struct tool_shovel_result {
 };
 
 /*
- * Kernel `shovel`: block 0 moves bytes from `local` to `peer`, block 1 the other way. Of datagrams an empty one at `local` is the end,
- * in both directions; empty ones of the peer are left out.
+ * Kernel `shovel`: block 0 moves bytes from `local` to `peer`, block 1 the other way. Of datagrams an empty one at `local` is
+ * the end, in both directions; empty ones of the peer are left out.
  */
 struct tool_shovel {
 	struct gnet *net;

@@ -14,8 +14,9 @@ const void *page_map(int pid, int fd, size_t *size);
 bool page_same_process(int pid, int told);
 
 /*
- * Calls `one` for each descriptor of a process (0: of all of them); it says whether that was a page, which it has shown then. If there
- * was none, says so: "process N" and `does_not`, a failure, or but for JSON "no process of this user" and `does`. The tool's exit code.
+ * Calls `one` for each descriptor of a process (0: of all of them); it says whether that was a page, which it has shown then.
+ * If there was none, says so: "process N" and `does_not`, a failure, or but for JSON "no process of this user" and `does`. The
+ * tool's exit code.
  */
 int page_show(int pid, bool json, bool (*one)(int pid, int fd, bool json), const char *does_not,
 	      const char *does);

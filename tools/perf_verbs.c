@@ -568,9 +568,10 @@ static int meet(struct pv *p)
 }
 
 /*
- * Whether a software device is worked from here while the peer works on our memory. That is quicker than the device's thread, which sleeps between
- * packets: good for who waits for an answer, and on this machine, where who sends would have to wake it each time. Over a network the thread does
- * as well, and looking in vain may take a processor from the other side, as it does between two virtual machines.
+ * Whether a software device is worked from here while the peer works on our memory. That is quicker than the device's thread,
+ * which sleeps between packets: good for who waits for an answer, and on this machine, where who sends would have to wake it
+ * each time. Over a network the thread does as well, and looking in vain may take a processor from the other side, as it does
+ * between two virtual machines.
  */
 static bool must_work(const struct pv *p)
 {

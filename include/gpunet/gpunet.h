@@ -102,11 +102,11 @@ struct gpunet_options {
  * left behind.
  * -EINVAL an option is out of range or unknown (a larger size than this library knows, too); -ENODEV there is no such
  * device; -ENOMEM memory or pinned memory is short; -EMFILE, -ENFILE, -EAGAIN descriptors or threads are; -EPROTO the
- * program's headers and the library are of different versions (a macro of the same name tells of the headers').
+ * program was compiled with headers of another version than the library's, which the macro below passes on.
  */
 int gpunet_open(gpunet_t **out, const struct gpunet_options *opt);
 
-/* What that macro calls: opens for a program with headers of the given GNET_ABI_VERSION. */
+/* Opens for a program that was compiled with headers of this GNET_ABI_VERSION. */
 int gpunet_open_abi(unsigned abi, gpunet_t **out, const struct gpunet_options *opt);
 #define gpunet_open(...) gpunet_open_abi(GNET_ABI_VERSION, __VA_ARGS__)
 
@@ -221,9 +221,10 @@ struct gpunet_hop_time {
  * Of the messages of the last two seconds with messages, at most 512 a proxy thread. Messages are met one at a time on a socket: of
  * one that came while another was unread, or was sent while another was unsent, no stamps are kept.
  *
- * A GPU's clock is not the CPU's. How far they are apart is found from the messages: neither direction across the bus takes less than no
- * time, which bounds the difference from both sides; its middle is taken. So TO_KERNEL + TO_PROXY is right, and
- * either is wrong by at most clock_error_ns. 0 on the CPU device. clock_step_ns is the step in which the kernel's clock was seen to go on.
+ * A GPU's clock is not the CPU's. How far they are apart is found from the messages: neither direction across the bus takes
+ * less than no time, which bounds the difference from both sides; its middle is taken. So TO_KERNEL + TO_PROXY is right, and
+ * either is wrong by at most clock_error_ns. 0 on the CPU device. clock_step_ns is the step in which the kernel's clock was
+ * seen to go on.
  */
 struct gpunet_hops {
 	size_t size; /* set by the caller: sizeof(struct gpunet_hops) */

@@ -2,9 +2,9 @@
 /*
  * What a process with networks shows of its sockets to other processes of its user: `gpunet stat` reads it.
  *
- * Each network has a page, a memory file named GPUNET_STAT_NAME among the process's descriptors (/proc/PID/fd): the header below and
- * a record a socket. It ends with the process, so nothing is left to clean up, and who may read it is who may look into
- * /proc/PID/fd. A reader maps it and changes nothing. Positions and waits are in the memory that kernels and the proxy
+ * Each network has a page, a memory file named GPUNET_STAT_NAME among the process's descriptors (/proc/PID/fd): the header
+ * below and a record a socket. It ends with the process, so nothing is left to clean up, and who may read it is who may look
+ * into /proc/PID/fd. A reader maps it and changes nothing. Positions and waits are in the memory that kernels and the proxy
  * share (struct gnet_sock_bus of <gpunet/dev/abi/bus.h>), which is the descriptor `bus_fd` of the same process.
  *
  * Words of 8 bytes are written whole, by one thread at a time. A record's names belong together while `seq` is even and the same
@@ -108,9 +108,9 @@ struct gpunet_stat_socket {
 /* ---- the software RNIC ------------------------------------------------------------------------------------------------ */
 
 /*
- * Provider rnic has such a file for each address that it serves, GPUNET_STAT_RNIC_NAME: this struct, then records of its queue pairs. `gpunet rnic`
- * reads it. The process brings it up to date at most 20 times a second, and once more when it has become quiet; all of it
- * belongs together while `seq` is even and the same before and after it is read.
+ * Provider rnic has such a file for each address that it serves, GPUNET_STAT_RNIC_NAME: this struct, then records of its queue
+ * pairs. `gpunet rnic` reads it. The process brings it up to date at most 20 times a second, and once more when it has become
+ * quiet; all of it belongs together while `seq` is even and the same before and after it is read.
  */
 #define GPUNET_STAT_RNIC_NAME "gpunet-rnic"
 #define GPUNET_STAT_RNIC_MAGIC UINT64_C(0x3143494e52504547) /* "GEPRNIC1" */

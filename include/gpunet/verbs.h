@@ -124,8 +124,8 @@ enum gpunet_verbs_access {
 
 /*
  * Registers `length` bytes of this process, which stay where they are until gpunet_verbs_dereg. Peers name a byte by its
- * address here and the region's rkey. Memory of a GPU: hardware needs a driver for that; provider rnic copies (docs/rnic.md, "Memory
- * and order"), and opens the GPU at the first such region, which must be while no kernel is resident.
+ * address here and the region's rkey. Memory of a GPU: hardware needs a driver for that; provider rnic copies (docs/rnic.md,
+ * "Memory and order"), and opens the GPU at the first such region, which must be while no kernel is resident.
  * -ENOMEM: mostly RLIMIT_MEMLOCK; -EOPNOTSUPP: memory that this device cannot use; -EFAULT: read-only memory, with a right to
  * write; -EINVAL: a length of 0, or access flags that do not fit together.
  */
@@ -296,8 +296,8 @@ int gpunet_verbs_next(gpunet_verbs_listener_t *l, int timeout_ms, gpunet_verbs_c
 int gpunet_verbs_dial(gpunet_verbs_t *v, const struct sockaddr *peer, socklen_t len, int timeout_ms,
 		      gpunet_verbs_conn_t **out);
 /*
- * Connects what gpunet_verbs_dial has found, which needs a queue pair by now. `p` may be NULL. -ECONNREFUSED: nobody listens, or the
- * peer rejected; -EHOSTUNREACH, -ETIMEDOUT. After a failure the connection is of no more use.
+ * Connects what gpunet_verbs_dial has found, which needs a queue pair by now. `p` may be NULL. -ECONNREFUSED: nobody listens,
+ * or the peer rejected; -EHOSTUNREACH, -ETIMEDOUT. After a failure the connection is of no more use.
  */
 int gpunet_verbs_connect(gpunet_verbs_conn_t *c, const struct gpunet_verbs_param *p,
 			 int timeout_ms);

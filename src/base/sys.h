@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The system calls and allocations that the library makes, and its threads, in one table, so that a test can make the n-th call fail, shorten I/O or put a virtual clock in place. Callers see the C library's conventions,
- * except that each call returns a negative errno instead of -1.
+ * The system calls and allocations that the library makes, and its threads, in one table, so that a test can make the n-th call
+ * fail, shorten I/O or put a virtual clock in place. Callers see the C library's conventions, except that each call returns a
+ * negative errno instead of -1.
  */
 #ifndef GPUNET_BASE_SYS_H
 #define GPUNET_BASE_SYS_H

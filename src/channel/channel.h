@@ -36,13 +36,13 @@ struct proxy_thread;
 struct channel_ring_ops {
 	void (*segments)(struct channel *c, int *rx, int *tx);
 	/*
-	 * A kernel wants to write the bytes from `pos` on into the ring itself: the number of the segment, which may be another than
-	 * that of the bytes before, in the device's memory (GNET_SEG_NEAR).
+	 * A kernel wants to write the bytes from `pos` on into the ring itself: the number of the segment, which may be another
+	 * than that of the bytes before, in the device's memory (GNET_SEG_NEAR).
 	 */
 	int (*attach)(struct channel *c, uint64_t pos);
 	/*
-	 * The reader has consumed everything before `head`. How many more bytes are in the ring, 0 at the end, -EAGAIN when there are
-	 * no more yet, or an error. *watch: whether it has to be told when the head moves on.
+	 * The reader has consumed everything before `head`. How many more bytes are in the ring, 0 at the end, -EAGAIN when
+	 * there are no more yet, or an error. *watch: whether it has to be told when the head moves on.
 	 */
 	ssize_t (*recv)(struct channel *c, uint64_t head, bool *watch);
 	/* The bytes before `tail` may be sent. How many more have been sent, so that their room is free; -EAGAIN: no more yet. */
@@ -140,7 +140,10 @@ unsigned channel_net_step(struct channel_net *n, struct proxy_thread *t, uint64_
 bool channel_net_has_work(struct channel_net *n, struct proxy_thread *t);
 /* Closed channels still say goodbye to their peers. From any thread. */
 bool channel_net_lingers(struct channel_net *n);
-/* Closed channels have nothing more to say, but their peers may: for seconds, not as long as channels may linger. From any thread. */
+/*
+ * Closed channels have nothing more to say, but their peers may: for seconds, not as long as channels may linger. From any
+ * thread.
+ */
 bool channel_net_holds(struct channel_net *n);
 
 /* As gpunet_doctor, about transports that need more than the host's sockets. */
@@ -149,7 +152,8 @@ int channel_near_doctor(const struct channel_near *near,
 int channel_doctor(int (*fn)(const struct gpunet_check *c, void *arg), void *arg);
 
 /*
- * Makes a channel for thread `t` of the transport that serves a family, type and protocol (GNET_PROTO_RDMA, or as socket(2)): -EAFNOSUPPORT, -ESOCKTNOSUPPORT,
+ * Makes a channel for thread `t` of the transport that serves a family, type and protocol (GNET_PROTO_RDMA, or as socket(2)):
+ * -EAFNOSUPPORT, -ESOCKTNOSUPPORT,
  * -EPROTONOSUPPORT, -EMFILE, -ENFILE, -ENOMEM, ... as socket(2).
  */
 int channel_create(struct channel_net *n, struct proxy_thread *t, int domain, int type,

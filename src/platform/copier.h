@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A queue of copies into and out of a device's memory that the CPU cannot map. They take effect in the order in which they
- * were put in, all bytes of one before any of the next, but for writes that follow each other and do not overlap: the bytes of
- * those come in any order, as the bytes of one do. So whoever wants a byte to be seen last gives it a word of its own.
+ * were put in, all bytes of one before any of the next. Only `write`s that follow each other and do not overlap have no
+ * order among them, as the bytes of one have none. So whoever wants bytes to be seen last puts them in by `write_word`, which
+ * has its place in the order.
  *
  * The CPU's side of every copy lies in the copier's staging memory and stays as it is until a ticket says that the copy is
  * done. No call waits for the device, except drain and those marked [slow]; kernels that use the memory may be resident.
@@ -29,7 +30,7 @@ struct platform_copier_ops {
 	/* [slow] 0 when each byte of the range is memory of this device; else -EFAULT, and the reason is logged. */
 	int (*check)(struct platform_copier *c, uint64_t addr, uint64_t len);
 	void (*write)(struct platform_copier *c, uint64_t dst, const void *src, size_t n);
-	/* The same for 1, 2, 4 or 8 bytes at a multiple of their number: one store. */
+	/* 1, 2, 4 or 8 bytes at a multiple of their number: one store, after what was put in before and before what comes after. */
 	void (*write_word)(struct platform_copier *c, uint64_t dst, const void *src, size_t n);
 	void (*read)(struct platform_copier *c, void *dst, uint64_t src, size_t n);
 	/* What was put in before is done once `done` says so; it may wait for this. Tickets grow; the first is 1. */

@@ -35,8 +35,8 @@ struct platform_mem {
 };
 
 /*
- * Device memory that NICs write and read, and the CPU never touches. A NIC is given it by the dma-buf, or (where the system's drivers
- * know such addresses) by `dev`; work requests name its first byte by `bus`.
+ * Device memory that NICs write and read, and the CPU never touches. A NIC is given it by the dma-buf, or (where the system's
+ * drivers know such addresses) by `dev`; work requests name its first byte by `bus`.
  */
 struct platform_near {
 	void *dev; /* the kernels' address, at a multiple of 64 KiB */
@@ -86,7 +86,10 @@ struct platform_ops {
 	/* The same of a device that need not be open, and whether it can be; waits for no kernel. */
 	int (*look)(int ordinal, struct platform_info *out);
 
-	/* `shared`: another process may map it, by out->fd, if the system can do that; else in huge pages, if it has them to give. */
+	/*
+	 * `shared`: another process may map it, by out->fd, if the system can do that; else in huge pages, if it has them to
+	 * give.
+	 */
 	int (*host_alloc)(struct platform_dev *dev, size_t size, bool shared,
 			  struct platform_mem *out);
 	void (*host_free)(struct platform_dev *dev, struct platform_mem *m);
@@ -103,11 +106,14 @@ struct platform_ops {
 	 */
 	int (*near_alloc)(struct platform_dev *dev, size_t size, struct platform_near *out);
 	void (*near_free)(struct platform_dev *dev, struct platform_near *n);
-	/* What NICs have written into such memory is there for kernels when it returns. From any thread, also beside a resident kernel. */
+	/*
+	 * What NICs have written into such memory is there for kernels when it returns. From any thread, also beside a resident
+	 * kernel.
+	 */
 	int (*near_flush)(struct platform_dev *dev);
 	/*
-	 * A dma-buf of any memory of the device: the caller's, of whatever allocator, at whatever offset. *offset: of `p` in it. The
-	 * caller closes *fd. -EOPNOTSUPP: device, driver or this kind of memory has none.
+	 * A dma-buf of any memory of the device: the caller's, of whatever allocator, at whatever offset. *offset: of `p` in
+	 * it. The caller closes *fd. -EOPNOTSUPP: device, driver or this kind of memory has none.
 	 */
 	int (*export_mem)(struct platform_dev *dev, const void *p, size_t n, int *fd,
 			  uint64_t *offset);
@@ -116,7 +122,10 @@ struct platform_ops {
 	 * The number of the device whose memory that is, and the CPU cannot map; -1: none's. Of a device that need not be open.
 	 */
 	int (*owner)(const void *p);
-	/* [slow] A queue of copies (copier.h) with `staging` bytes. No kernel may be resident. -EOPNOTSUPP: its memory is the CPU's. */
+	/*
+	 * [slow] A queue of copies (copier.h) with `staging` bytes. No kernel may be resident. -EOPNOTSUPP: its memory is the
+	 * CPU's.
+	 */
 	int (*copier_open)(struct platform_dev *dev, size_t staging, struct platform_copier **out);
 
 	/* A host thread has changed `word`, or (NULL) any words, that kernels may wait on: wakes blocks that looked at the 128

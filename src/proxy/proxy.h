@@ -132,15 +132,15 @@ bool proxy_may_hint(struct proxy_thread *t);
 void proxy_hint(struct proxy_thread *t, uint32_t slot);
 
 /*
- * The next few passes need not ask the kernel for events: the caller looks itself at what is busy. Eight at first; while what is asked
- * is answered with nothing, more and more, up to `most` (of passes that do something, a sixteenth of it); after an answer fewer again.
- * After 4 ms they are asked for anyway.
+ * The next few passes need not ask the kernel for events: the caller looks itself at what is busy. Eight at first; while what
+ * is asked is answered with nothing, more and more, up to `most` (of passes that do something, a sixteenth of it); after an
+ * answer fewer again. After 4 ms they are asked for anyway.
  */
 void proxy_defer_events(struct proxy_thread *t, unsigned most);
 
 /*
- * From a hook: the thread does not sleep before `until`, though spin_ns may be over, since what it waits for is nearer than a sleep is
- * long; nor does it ask for events, but after 4 ms.
+ * From a hook: the thread does not sleep before `until`, though spin_ns may be over, since what it waits for is nearer than a
+ * sleep is long; nor does it ask for events, but after 4 ms.
  */
 void proxy_stay_awake(struct proxy_thread *t, uint64_t until);
 

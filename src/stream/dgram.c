@@ -172,8 +172,8 @@ unsigned stream_dgram_rx(struct stream *s)
 	}
 	if (s->rx_seg < 0 && !stream_rx_attach(s, 0)) {
 		/*
-		 * All segments are others': this reader's head tells nothing of when one is free. A stream would go on without one. If
-		 * all threads have idle readers' segments, one of them gives one back, and this is tried again.
+		 * All segments are others': this reader's head tells nothing of when one is free. A stream would go on without
+		 * one. If all threads have idle readers' segments, one of them gives one back, and this is tried again.
 		 */
 		stream_ask_others(s->set);
 		stream_later(s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Option hops: when a message passed each step between network and kernel (docs/bus.md, "For those who look"). A kernel's stamps carry
- * their position; those of another message are dropped, and so is the message.
+ * Option hops: when a message passed each step between network and kernel (docs/bus.md, "For those who look"). A kernel's
+ * stamps carry their position; those of another message are dropped, and so is the message.
  */
 #include "stream/internal.h"
 

@@ -71,8 +71,8 @@ static inline void stream_set_error(struct stream *s, int err)
 }
 
 /*
- * hop.c, with option hops only: the socket is made; the set's last call received something, and the line is about to be written; a kernel has
- * handed bytes over, and the set's last call sent them, or gave an errno.
+ * hop.c, with option hops only: the socket is made; the set's last call received something, and the line is about to be
+ * written; a kernel has handed bytes over, and the set's last call sent them, or gave an errno.
  */
 void stream_hop_init(struct stream *s);
 void stream_hop_received(struct stream *s);

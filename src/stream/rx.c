@@ -6,8 +6,8 @@
 #include <string.h>
 
 /*
- * The most that one receive takes, and no more than half a ring: small enough that the kernel copies while the proxy receives on. (H200, 1 MiB
- * rings, UNIX: 32 and 64 KiB as 128; 256 KiB 4% more with one stream, 10% with eight.)
+ * The most that one receive takes, and no more than half a ring: small enough that the kernel copies while the proxy receives
+ * on. (H200, 1 MiB rings, UNIX: 32 and 64 KiB as 128; 256 KiB 4% more with one stream, 10% with eight.)
  */
 #define RX_CHUNK (256u * 1024u)
 /* How many streams are looked at for a segment to take back. */
@@ -186,8 +186,8 @@ void stream_wait_for_room(struct stream *s, uint64_t head)
 }
 
 /*
- * TCP's reception ends with the end of the stream and is not told of a reset behind it; that a UNIX peer has closed its socket, and not only its
- * sending, no call tells but a send.
+ * TCP's reception ends with the end of the stream and is not told of a reset behind it; that a UNIX peer has closed its socket,
+ * and not only its sending, no call tells but a send.
  */
 void stream_after_end(struct stream *s)
 {

@@ -54,8 +54,8 @@ static void run_later(struct stream_set *set, uint64_t now)
 }
 
 /*
- * How often full sockets are tried again whose peer may take no more without an event that tells of it (T8), and how many at a time:
- * ten thousand whose peers are only slow must not keep a processor busy.
+ * How often full sockets are tried again whose peer may take no more without an event that tells of it (T8), and how many at a
+ * time: ten thousand whose peers are only slow must not keep a processor busy.
  */
 #define FULL_NS 20000000
 #define FULL_AT_ONCE 32
@@ -111,8 +111,8 @@ static unsigned wake_waiters(struct stream_set *set)
 
 /*
  * A peer that answers within microseconds is met sooner by asking its socket than by waiting for the event that tells of it, and
- * the asking saves a system call. So a few streams that have just received are asked in every pass. When more than a few receive, one
- * question for events tells of many, and who is not asked would wait while the few are.
+ * the asking saves a system call. So a few streams that have just received are asked in every pass. When more than a few
+ * receive, one question for events tells of many, and who is not asked would wait while the few are.
  */
 #define HOT_STREAMS 4
 #define HOT_NS 50000

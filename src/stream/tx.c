@@ -203,7 +203,10 @@ void stream_tail(struct stream *s, uint64_t tail48)
 	handed_over(s, n);
 }
 
-/* Half of the segments stay with who has sent most recently; the others are lent call by call, so that idle sockets never hold all. */
+/*
+ * Half of the segments stay with who has sent most recently; the others are lent call by call, so that idle sockets never hold
+ * all.
+ */
 static int tx_seg_reply(const struct stream *s)
 {
 	return s->tx_seg | (slab_scarce(s->set->slab) ? (int)GNET_TX_ONCE : 0);

@@ -76,8 +76,8 @@ typedef unsigned char uchar;
 /* ---- host ------------------------------------------------------------------------------------------------------------ */
 
 /*
- * Kernels of this source file now use network `g`; NULL: none. On a GPU the device of `g` is the current one, and the first call for
- * a network waits for what is on the default stream: call it before a kernel is resident. 0 or -EIO.
+ * Kernels of this source file now use network `g`; NULL: none. On a GPU the device of `g` is the current one, and the first
+ * call for a network waits for what is on the default stream: call it before a kernel is resident. 0 or -EIO.
  */
 static inline int gpunet_2014_use(gpunet_t *g)
 {

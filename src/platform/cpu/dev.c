@@ -237,8 +237,8 @@ static int dev_read(struct platform_dev *d, struct platform_mem *m, size_t off, 
 }
 
 /*
- * Kernels have a mapping of their own, NICs the descriptor. The address that stands for it on the bus is one that cannot be touched, so
- * that code which would do so from the CPU ends there and then.
+ * Kernels have a mapping of their own, NICs the descriptor. The address that stands for it on the bus is one that cannot be
+ * touched, so that code which would do so from the CPU ends there and then.
  */
 static int near_alloc(struct platform_dev *d, size_t size, struct platform_near *out)
 {

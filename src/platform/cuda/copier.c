@@ -6,8 +6,9 @@
  *
  * The calls it makes while kernels are resident, all on a non-blocking stream of its own, all from and to memory that was
  * pinned before: cuMemcpyHtoDAsync, cuMemcpyBatchAsync of such copies, cuMemcpyDtoHAsync, cuStreamWriteValue32 and 64,
- * cuStreamBatchMemOp of such writes, cuStreamQuery. None allocates, none waits for another stream. That tickets are done is written by the GPU into pinned
- * memory (cuStreamWriteValue64, which is ordered behind the copies), so that asking costs no call.
+ * cuStreamBatchMemOp of such writes, cuStreamQuery. None allocates, none waits for another stream. That tickets are done is
+ * written by the GPU into pinned memory (cuStreamWriteValue64, which is ordered behind the copies), so that asking costs no
+ * call.
  */
 #include "platform/cuda/copier.h"
 
@@ -314,8 +315,8 @@ static uint32_t batch(struct cuda_copier *c, uint32_t at, uint32_t end, cuda_res
 	if (*r != CUDA_INVALID_VALUE && *r != CUDA_NOT_SUPPORTED)
 		return n;
 	/*
-	 * Refused as a whole: memory has been replaced by some of another kind, or the driver has no such call, or in name only. One by
-	 * one, then; if each is taken as a word, the memory was not to blame.
+	 * Refused as a whole: memory has been replaced by some of another kind, or the driver has no such call, or in name
+	 * only. One by one, then; if each is taken as a word, the memory was not to blame.
 	 */
 	memset(c->known, 0, sizeof(c->known));
 	*r = CUDA_OK;

@@ -8,6 +8,10 @@
 /* A region's end waits so long for copies. A device that does not answer by then is given up. */
 #define DRAIN_NS UINT64_C(2000000000)
 
+/* Each piece of a receive may be a run of its own, and the last of them needs a chunk for what may follow it. */
+_Static_assert(RNIC_DMA_ROOM > (RNIC_MAX_SGE - 1 + RNIC_DMA_RUNS - 1) / RNIC_DMA_RUNS,
+	       "a packet has room for all its pieces");
+
 /* --- opening ------------------------------------------------------------------------------------ */
 
 int rnic_dma_open(struct rnic *r)

@@ -30,7 +30,7 @@ enum {
 		RNIC_DMA_MOST + 64, /* a copy's place in it has the alignment of its target */
 	RNIC_DMA_RUNS =
 		15, /* that share a chunk: each is two copies, and two marks, of the copier's room */
-	RNIC_DMA_ROOM = 3, /* chunks that one packet may take */
+	RNIC_DMA_ROOM = 4, /* chunks that one packet may take: see dma.c */
 	RNIC_DMA_WORDS = 32,
 	RNIC_DMA_AHEAD = 4,     /* copies out under way for what a queue pair sends */
 	RNIC_DMA_DUE = 256,     /* a power of two */

@@ -137,7 +137,7 @@ static void open_rig(struct rig *g, uint64_t far_seed)
 
 	memset(g, 0, sizeof(*g));
 	if (far_seed)
-		must(cpu_copier_open(8 * PLATFORM_COPIER_UNIT, far_seed, &g->copier) == 0);
+		must(cpu_copier_open(9 * PLATFORM_COPIER_UNIT, far_seed, &g->copier) == 0);
 	cfg.copier = g->copier;
 	g->wire.ops = &sink_ops;
 	memset(g->mem, 0x5a, sizeof(g->mem));

@@ -479,6 +479,55 @@ static void silent_peers_do_not_keep_staging_memory(void **state)
 	rig_close(&g);
 }
 
+/*
+ * A receive in 32 pieces, of which the last may get long: its first packet takes four parts of the staging memory. However many of them
+ * others have, it waits or is taken.
+ */
+static void a_packet_in_pieces_has_room_or_waits(void **state)
+{
+	enum { OTHERS = 31, FEWEST = 24, PIECES = 32, PIECE = 80, LEN = 10000, AT = 800000 };
+	struct rig_qp with = { .timeout = 22, .mtu = 4096, .recv_sge = PIECES };
+	struct rnic_qp *qp[OTHERS][2], *pieces[2];
+	struct rnic_sge sge[PIECES];
+	unsigned n, i;
+	struct rig g;
+
+	(void)state;
+	for (n = FEWEST; n <= OTHERS; n++) {
+		open_far(&g, 2, n, NULL);
+		rig_fill(&g, 0, n);
+		for (i = 0; i < n; i++) {
+			rig_pair(&g, &with, qp[i]);
+			assert_int_equal(rig_post(&g, 0, qp[i][0], RNIC_WR_WRITE, i * 1000, 1000,
+						  i * 1000, i),
+					 0);
+		}
+		rig_pair(&g, &with, pieces);
+		for (i = 0; i < PIECES - 1; i++)
+			sge[i] = rig_sge(&g, 1, AT + i * 128, PIECE);
+		sge[i] = rig_sge(&g, 1, AT + 10000, 70000);
+		assert_int_equal(rnic_post_recv(pieces[1], 5, sge, PIECES), 0);
+		cpu_copier_hold(g.side[1].copier, 1);
+		rig_run(&g, 10 * RIG_MS);
+		assert_int_equal(rig_post(&g, 0, pieces[0], RNIC_WR_SEND, 0, LEN, 0, 99), 0);
+		rig_run(&g, RIG_MS);
+		rig_expect_none(g.side[1].rcq);
+		cpu_copier_hold(g.side[1].copier, 0);
+		rig_run(&g, RIG_S);
+		assert_int_equal(rig_expect(g.side[1].rcq, 5, RNIC_WC_SUCCESS).byte_len, LEN);
+		for (i = 0; i < PIECES - 1; i++)
+			assert_memory_equal(g.side[1].mem + AT + i * 128, g.side[0].mem + i * PIECE,
+					    PIECE);
+		assert_memory_equal(g.side[1].mem + AT + 10000, g.side[0].mem + i * PIECE,
+				    LEN - i * PIECE);
+		assert_memory_equal(g.side[1].mem, g.side[0].mem, n * 1000);
+		for (i = 0; i < n; i++)
+			rig_unpair(qp[i]);
+		rig_unpair(pieces);
+		rig_close(&g);
+	}
+}
+
 /* --- atomics ------------------------------------------------------------------------------------ */
 
 /* Four queue pairs add to one word, each many under way: every old value is seen once. */
@@ -755,6 +804,7 @@ int main(void)
 		cmocka_unit_test(nothing_is_told_while_copies_wait),
 		cmocka_unit_test(a_message_is_one_copy),
 		cmocka_unit_test(silent_peers_do_not_keep_staging_memory),
+		cmocka_unit_test(a_packet_in_pieces_has_room_or_waits),
 		cmocka_unit_test(atomics_are_atomic_among_themselves),
 		cmocka_unit_test(a_region_that_ends_is_left_alone),
 		cmocka_unit_test(memory_of_others_is_refused),

@@ -213,7 +213,7 @@ void rig_pair(struct rig *g, const struct rig_qp *with, struct rnic_qp *qp[2])
 			.max_send_wr = or_default(w->send_depth, or_default(w->depth, 64)),
 			.max_recv_wr = or_default(w->depth, 64),
 			.max_send_sge = 4,
-			.max_recv_sge = 4,
+			.max_recv_sge = or_default(w->recv_sge, 4),
 			.max_inline = 256,
 			.sq_sig_all = w->sig_all,
 		};

@@ -67,6 +67,7 @@ struct rig_qp {
 	unsigned access;     /* [all] */
 	unsigned depth;      /* [64] */
 	unsigned send_depth; /* [depth] */
+	unsigned recv_sge;   /* [4] */
 	struct rnic_srq *srq[2];
 	bool sig_all;
 	const struct rnic_mlx5_queues *queues; /* of side 0 */

@@ -23,35 +23,6 @@ static void soft_error(struct stream *s, int err)
 
 /* ---- receive ---------------------------------------------------------------------------------------------------------- */
 
-/* Two parts of a ring from `pos` on, `n` bytes in all. */
-static int ring_parts(uint8_t *ring, uint64_t size, uint64_t pos, uint64_t n, struct iovec v[2])
-{
-	uint64_t off = pos & (size - 1), first = n < size - off ? n : size - off;
-
-	v[0].iov_base = ring + off;
-	v[0].iov_len = first;
-	v[1].iov_base = ring;
-	v[1].iov_len = n - first;
-	return n > first ? 2 : 1;
-}
-
-static void ring_put(uint8_t *ring, uint64_t size, uint64_t pos, const void *src, size_t n)
-{
-	struct iovec v[2];
-
-	ring_parts(ring, size, pos, n, v);
-	memcpy(v[0].iov_base, src, v[0].iov_len);
-	memcpy(v[1].iov_base, (const uint8_t *)src + v[0].iov_len, v[1].iov_len);
-}
-
-static void ring_get(const uint8_t *ring, uint64_t size, uint64_t pos, void *dst, size_t n)
-{
-	uint64_t off = pos & (size - 1), first = n < size - off ? n : size - off;
-
-	memcpy(dst, ring + off, first);
-	memcpy((uint8_t *)dst + first, ring, n - first);
-}
-
 /*
  * D3: will the next datagram fit into `room` bytes after its header and address? What is taken must be kept, so it is looked at
  * first, except where nothing larger can be. One that not even an empty ring holds is cut (and says so).
@@ -153,7 +124,7 @@ static unsigned take_batch(struct stream *s, uint64_t head, uint64_t size)
 
 unsigned stream_dgram_rx(struct stream *s)
 {
-	uint64_t head, unread, size = UINT64_C(1) << s->set->slab->seg_log2;
+	uint64_t head, unread, size = slab_seg_size(s->set->slab);
 
 	if (!s->readable || s->rx_done || s->closing)
 		return 0;
@@ -185,8 +156,7 @@ unsigned stream_dgram_rx(struct stream *s)
 /* ---- send ------------------------------------------------------------------------------------------------------------- */
 
 /* Reads and checks the record at tx_head: its size, 0 if it is not what a kernel that keeps the rules writes. */
-static uint64_t record(const struct stream *s, const uint8_t *ring, uint64_t size,
-		       struct gnet_dgram *h)
+static uint64_t record(const struct stream *s, uint8_t *ring, uint64_t size, struct gnet_dgram *h)
 {
 	uint64_t have = s->tx_tail - s->tx_head, n;
 

@@ -3,11 +3,42 @@
 #define GPUNET_STREAM_INTERNAL_H
 
 #include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
 
 #include "stream/stream.h"
 
 /* As many bytes take longer to copy than a system call: they are moved by a call of their own, and told of at once. */
 #define STREAM_BULK 16384
+
+/* `n` bytes from position `pos` of a ring on: one part or two. */
+static inline int ring_parts(uint8_t *ring, uint64_t size, uint64_t pos, uint64_t n,
+			     struct iovec v[2])
+{
+	uint64_t off = pos & (size - 1), first = n < size - off ? n : size - off;
+
+	v[0] = (struct iovec){ ring + off, first };
+	v[1] = (struct iovec){ ring, n - first };
+	return n > first ? 2 : 1;
+}
+
+static inline void ring_put(uint8_t *ring, uint64_t size, uint64_t pos, const void *src, size_t n)
+{
+	struct iovec v[2];
+
+	ring_parts(ring, size, pos, n, v);
+	memcpy(v[0].iov_base, src, v[0].iov_len);
+	memcpy(v[1].iov_base, (const uint8_t *)src + v[0].iov_len, v[1].iov_len);
+}
+
+static inline void ring_get(uint8_t *ring, uint64_t size, uint64_t pos, void *dst, size_t n)
+{
+	struct iovec v[2];
+
+	ring_parts(ring, size, pos, n, v);
+	memcpy(dst, v[0].iov_base, v[0].iov_len);
+	memcpy((uint8_t *)dst + v[0].iov_len, v[1].iov_base, v[1].iov_len);
+}
 
 /* Queues the stream for the next pass. */
 void stream_run(struct stream *s);

@@ -14,7 +14,7 @@ unsigned stream_ring_rx(struct stream *s)
 		return 0;
 	head = __atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE);
 	unread = s->rx_tail - head;
-	if (unread > UINT64_C(1) << s->set->slab->seg_log2) {
+	if (unread > slab_seg_size(s->set->slab)) {
 		stream_no_bytes(s, -EIO); /* a kernel wrote where it should not */
 		return 1;
 	}

@@ -15,7 +15,7 @@
 
 static uint64_t seg_size(const struct stream *s)
 {
-	return UINT64_C(1) << s->set->slab->seg_log2;
+	return slab_seg_size(s->set->slab);
 }
 
 /* ---- the status line ------------------------------------------------------------------------------------------------ */
@@ -158,21 +158,17 @@ int stream_take_segment(struct stream_set *set)
 /* Gives the stream a segment and puts the unread bytes of the private copy at their place in it. */
 bool stream_rx_attach(struct stream *s, uint64_t unread)
 {
-	uint64_t i, mask = seg_size(s) - 1;
+	uint64_t in = s->cell0 >> GNET_LINE_INLINE_SHIFT & 0x7f;
 	int seg = stream_take_segment(s->set);
-	uint8_t *ring;
 
 	if (seg < 0)
 		return false;
 	s->rx_seg = seg;
 	s->line_full = s->line_short = false;
 	list_add_tail(&s->set->attached, &s->attached_link);
-	ring = slab_at(s->set->slab, seg);
-	for (i = 0; i < unread; i++) {
-		uint64_t in = s->cell0 >> GNET_LINE_INLINE_SHIFT & 0x7f;
-
-		ring[(s->rx_tail - unread + i) & mask] = s->rx_mini[in - unread + i];
-	}
+	if (unread)
+		ring_put(slab_at(s->set->slab, seg), seg_size(s), s->rx_tail - unread,
+			 s->rx_mini + in - unread, unread);
 	return true;
 }
 
@@ -238,36 +234,28 @@ void stream_no_bytes(struct stream *s, ssize_t rc)
 
 void stream_publish_received(struct stream *s, uint64_t from, uint64_t n, uint64_t unread)
 {
-	uint64_t mask = seg_size(s) - 1, i;
-	const uint8_t *ring;
-
 	s->rx_tail = from + n;
 	/* R8: what lies in the device's memory only kernels read. */
 	if (unread || n > GNET_INLINE_MAX || ((unsigned)s->rx_seg & GNET_SEG_NEAR)) {
 		stream_publish_ring(s);
 		return;
 	}
-	ring = slab_at(s->set->slab, s->rx_seg);
-	for (i = 0; i < n; i++)
-		s->rx_mini[i] = ring[(from + i) & mask];
+	ring_get(slab_at(s->set->slab, s->rx_seg), seg_size(s), from, s->rx_mini, n);
 	stream_publish_inline(s, s->rx_mini, (unsigned)n);
 }
 
 /* Where the next bytes go; false: there is no room. */
 static bool ring_room(struct stream *s, uint64_t head, struct sys_io *io)
 {
-	uint64_t size = seg_size(s), room = size - s->rx_unread, off = s->rx_tail & (size - 1);
-	uint8_t *ring = slab_at(s->set->slab, s->rx_seg);
-	uint64_t most = size / 2 < RX_CHUNK ? size / 2 : RX_CHUNK, want = room < most ? room : most,
-		 first = want < size - off ? want : size - off;
+	uint64_t size = seg_size(s), room = size - s->rx_unread,
+		 most = size / 2 < RX_CHUNK ? size / 2 : RX_CHUNK;
 
 	if (!room) {
 		stream_wait_for_room(s, head);
 		return false;
 	}
-	io->v[0] = (struct iovec){ ring + off, first };
-	io->v[1] = (struct iovec){ ring, want - first };
-	io->n = want > first ? 2 : 1;
+	io->n = ring_parts(slab_at(s->set->slab, s->rx_seg), size, s->rx_tail,
+			   room < most ? room : most, io->v);
 	return true;
 }
 

@@ -29,6 +29,12 @@ uint32_t slab_used(struct slab *s);
 /* More than half are in use: who has one for sending gives it back soon. */
 bool slab_scarce(struct slab *s);
 
+/* Of a segment: a power of two. */
+static inline uint64_t slab_seg_size(const struct slab *s)
+{
+	return UINT64_C(1) << s->seg_log2;
+}
+
 static inline uint8_t *slab_at(const struct slab *s, int seg)
 {
 	return s->base + ((uint64_t)(uint32_t)seg << s->seg_log2);

@@ -10,7 +10,7 @@
 
 static uint64_t tx_size(const struct stream *s)
 {
-	return s->tx_seg >= 0 ? UINT64_C(1) << s->set->slab->seg_log2 : GNET_MINI_BYTES;
+	return s->tx_seg >= 0 ? slab_seg_size(s->set->slab) : GNET_MINI_BYTES;
 }
 
 static uint8_t *tx_buf(const struct stream *s)
@@ -173,9 +173,6 @@ static void handed_over(struct stream *s, uint64_t n)
 
 void stream_send(struct stream *s, const uint8_t *data, unsigned n)
 {
-	uint64_t size = tx_size(s), off = s->tx_tail & (size - 1),
-		 first = n < size - off ? n : size - off;
-
 	if (!s->ch || s->shut_wr || s->closing || !n || !fits(s, n))
 		return;
 	if (s->tx_near) { /* T7: the ring is not the CPU's to write */
@@ -189,8 +186,7 @@ void stream_send(struct stream *s, const uint8_t *data, unsigned n)
 			return;
 		}
 	}
-	memcpy(tx_buf(s) + off, data, first);
-	memcpy(tx_buf(s), data + first, n - first);
+	ring_put(tx_buf(s), tx_size(s), s->tx_tail, data, n);
 	handed_over(s, n);
 }
 
@@ -214,7 +210,7 @@ static int tx_seg_reply(const struct stream *s)
 
 int stream_attach_tx(struct stream *s)
 {
-	uint64_t pos, size = UINT64_C(1) << s->set->slab->seg_log2;
+	uint64_t pos, size = slab_seg_size(s->set->slab);
 	int seg;
 
 	s->tx_let_go = false;
@@ -282,16 +278,13 @@ void stream_sent(struct stream *s, uint64_t n)
 
 bool stream_tx_begin(struct stream *s, struct sys_io *io)
 {
-	uint64_t size = tx_size(s), n = s->tx_tail - s->tx_head, off = s->tx_head & (size - 1);
-	uint64_t first = n < size - off ? n : size - off;
+	uint64_t n = s->tx_tail - s->tx_head;
 
 	if (s->tx_dead || !s->writable || !n)
 		return false;
 	io->fd = s->ch->ops->descriptor(s->ch);
 	io->send = true;
-	io->v[0] = (struct iovec){ tx_buf(s) + off, first };
-	io->v[1] = (struct iovec){ tx_buf(s), n - first };
-	io->n = n > first ? 2 : 1;
+	io->n = ring_parts(tx_buf(s), tx_size(s), s->tx_head, n, io->v);
 	return true;
 }
 

@@ -71,17 +71,12 @@ byte last = N, left = N; /* bytes to be sent, and not yet received */
 #else
 #define SETTLE_HEAD(b) OWN(b, HEAD) == was % GEN;
 #endif
+/* Of what comes before: the head itself may arrive after the side has gone back. */
 #ifdef M_K2_HINT
-#define MAY_RELAX true
+#define RELEASE_BOTH(b) true
 #else
-#define MAY_RELAX !more
+#define RELEASE_BOTH(b) drained(b)
 #endif
-
-#define GIVE(b) \
-	if \
-	:: MAY_RELAX -> atomic { rx = WORD(h); known = 1 + rx } \
-	:: drained(b) -> atomic { rx = WORD(h); known = 1 + rx } \
-	fi
 
 /* One call: receives, or finds nothing. */
 #define CALL(b) \
@@ -105,10 +100,14 @@ byte last = N, left = N; /* bytes to be sent, and not yet received */
 		:: true \
 		fi; \
 		store(b, RX_HEAD, h); \
+		if \
+		:: more -> RELEASE_BOTH(b) \
+		:: else \
+		fi; \
 		store(b, HEAD, h) \
 	:: line <= h \
 	fi; \
-	GIVE(b); \
+	atomic { rx = WORD(h); known = 1 + rx }; \
 	d_step { h = 0; was = 0; more = 0 }
 
 active proctype block0()

@@ -23,6 +23,8 @@
  *   gnet_dev_add_relaxed            gives a lock back whose word says itself what its holder did.
  *   gnet_dev_add_release            adds and returns nothing: gives a lock back, after all that its holder did.
  *   gnet_dev_ticket                 fetch-and-add that orders nothing: only the number counts.
+ *   gnet_release_both               gnet_sys_store_release and gnet_dev_add_release of what was stored before both, for the
+ *                                   price of one: the two may be seen in either order.
  *   On a GPU the difference is half a microsecond each: a release waits for earlier stores, an acquire empties the L1.
  *
  * On the CPU device each of them may switch to another fiber, and those that may end another block's wait also tell the
@@ -187,6 +189,18 @@ GNET_DEV void gnet_dev_add_release(uint64_t *p, uint64_t v)
 		     : "memory");
 }
 
+/* A fence, and a store and an addition behind it: each is a release. */
+GNET_DEV void gnet_release_both(uint64_t *word, uint64_t v, uint64_t *p, uint64_t add)
+{
+	asm volatile("fence.acq_rel.sys;\n\t"
+		     "st.relaxed.sys.global.u64 [%0], %1;\n\t"
+		     "red.relaxed.gpu.global.add.u64 [%2], %3;"
+		     :
+		     : "l"(__cvta_generic_to_global(word)), "l"(v),
+		       "l"(__cvta_generic_to_global(p)), "l"(add)
+		     : "memory");
+}
+
 GNET_DEV void gnet_dev_add_relaxed(uint64_t *p, uint64_t v)
 {
 	asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;"
@@ -327,6 +341,12 @@ GNET_DEV void gnet_dev_add_release(uint64_t *p, uint64_t v)
 	gpunet_cpu_look(p);
 	__atomic_fetch_add(p, v, __ATOMIC_RELEASE);
 	gpunet_cpu_event_at(p);
+}
+
+GNET_DEV void gnet_release_both(uint64_t *word, uint64_t v, uint64_t *p, uint64_t add)
+{
+	gnet_sys_store_release(word, v);
+	gnet_dev_add_release(p, add);
 }
 
 GNET_DEV void gnet_dev_add_relaxed(uint64_t *p, uint64_t v)

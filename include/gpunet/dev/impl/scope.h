@@ -143,12 +143,30 @@ GNET_DEV struct gnet__scratch *gnet__warp_scratch(void)
 	return &s[gnet__tid() / 32];
 }
 
+/* Where rings lie. Who is about to wait loads it before: an acquire empties the L1. */
+struct gnet__rings {
+	uint8_t *slab;
+	uint32_t log2; /* bytes of a segment */
+};
+
+GNET_DEV struct gnet__rings gnet__rings_of(const gnet_t *net)
+{
+	struct gnet__rings r = { net->slab, (uint32_t)net->seg_log2 };
+
+	return r;
+}
+
 /* Where a segment begins: in the host's memory, or in the device's. */
-GNET_DEV uint8_t *gnet__seg_at(gnet_t *net, uint64_t seg)
+GNET_DEV uint8_t *gnet__seg_in(const gnet_t *net, struct gnet__rings r, uint64_t seg)
 {
 	if (seg & GNET_SEG_NEAR)
-		return net->near_slab + ((seg & ~(uint64_t)GNET_SEG_NEAR) << net->seg_log2);
-	return net->slab + (seg << net->seg_log2);
+		return net->near_slab + ((seg & ~(uint64_t)GNET_SEG_NEAR) << r.log2);
+	return r.slab + (seg << r.log2);
+}
+
+GNET_DEV uint8_t *gnet__seg_at(gnet_t *net, uint64_t seg)
+{
+	return gnet__seg_in(net, gnet__rings_of(net), seg);
 }
 
 /* Is the send segment (as in gnet__tx.seg) one that the CPU does not touch? */
@@ -158,11 +176,11 @@ GNET_DEV int gnet__tx_near(uint64_t seg)
 }
 
 /* Copies between a ring and a buffer, by all threads of the scope. */
-GNET_DEV void gnet__ring_read(struct gnet__scope sc, gnet_t *net, uint64_t seg, uint64_t pos,
-			      uint8_t *dst, uint64_t n)
+GNET_DEV void gnet__rings_read(struct gnet__scope sc, const gnet_t *net, struct gnet__rings r,
+			       uint64_t seg, uint64_t pos, uint8_t *dst, uint64_t n)
 {
-	uint64_t size = (uint64_t)1 << net->seg_log2, off = pos & (size - 1);
-	const uint8_t *ring = gnet__seg_at(net, seg);
+	uint64_t size = (uint64_t)1 << r.log2, off = pos & (size - 1);
+	const uint8_t *ring = gnet__seg_in(net, r, seg);
 	uint64_t first = n < size - off ? n : size - off;
 
 	gnet__copy(dst, ring + off, first, sc.tid, sc.n);
@@ -170,16 +188,28 @@ GNET_DEV void gnet__ring_read(struct gnet__scope sc, gnet_t *net, uint64_t seg, 
 		gnet__copy(dst + first, ring, n - first, sc.tid, sc.n);
 }
 
-GNET_DEV void gnet__ring_write(struct gnet__scope sc, gnet_t *net, uint64_t seg, uint64_t pos,
-			       const uint8_t *src, uint64_t n)
+GNET_DEV void gnet__rings_write(struct gnet__scope sc, const gnet_t *net, struct gnet__rings r,
+				uint64_t seg, uint64_t pos, const uint8_t *src, uint64_t n)
 {
-	uint64_t size = (uint64_t)1 << net->seg_log2, off = pos & (size - 1);
-	uint8_t *ring = gnet__seg_at(net, seg);
+	uint64_t size = (uint64_t)1 << r.log2, off = pos & (size - 1);
+	uint8_t *ring = gnet__seg_in(net, r, seg);
 	uint64_t first = n < size - off ? n : size - off;
 
 	gnet__copy_out(ring + off, src, first, sc.tid, sc.n);
 	if (n > first)
 		gnet__copy_out(ring, src + first, n - first, sc.tid, sc.n);
+}
+
+GNET_DEV void gnet__ring_read(struct gnet__scope sc, gnet_t *net, uint64_t seg, uint64_t pos,
+			      uint8_t *dst, uint64_t n)
+{
+	gnet__rings_read(sc, net, gnet__rings_of(net), seg, pos, dst, n);
+}
+
+GNET_DEV void gnet__ring_write(struct gnet__scope sc, gnet_t *net, uint64_t seg, uint64_t pos,
+			       const uint8_t *src, uint64_t n)
+{
+	gnet__rings_write(sc, net, gnet__rings_of(net), seg, pos, src, n);
 }
 
 GNET_DEV struct gnet__tx gnet__tx_load(const struct gnet_sock *sk)

@@ -252,7 +252,7 @@ GNET_DEV void gnet__line_look(struct gnet__scope sc, const struct gnet_line *lin
 GNET_DEV uint32_t gnet__more_looks(const struct gnet__scratch *s, const struct gnet__look *k)
 {
 #ifdef __CUDACC__
-	if (k->avail || s->acquire || s->wait.turn >= GNET__SPIN_LONG)
+	if (k->avail || s->wait.turn >= GNET__SPIN_LONG)
 		return 0;
 	return 7u - ((uint32_t)s->wait.turn & 7u);
 #else
@@ -429,6 +429,11 @@ struct gnet__recv_call {
 	int anew;      /* of the publisher: another's head may still be on its way */
 	int given;     /* the side went back with the last step */
 	int quick;     /* it may do so in the first warp */
+	int ends;      /* the side goes back with the head, which is `end`: one release for both */
+	uint64_t end;
+	struct gnet__rings rings;
+	struct gnet_sock_bus *bus; /* of the publisher, as hops */
+	struct gnet_hops *hops;    /* the socket's, or 0 */
 };
 
 /* One step: waits for bytes and moves them. 1: there may be another. */
@@ -459,8 +464,11 @@ GNET_DEV int gnet__recv_step(struct gnet__scope sc, struct gnet__scratch *s, gne
 		gnet__recv_done(net, fd, sk, s->head + (uint64_t)c->rc, cells);
 		gnet_dev_add_relaxed(&sk->rx, ((uint64_t)c->rc << GNET_L_AT_SHIFT) - GNET_L_HELD);
 	}
-	if (c->rc > 0)
-		gnet__recv_move(sc, net, s, (uint8_t *)buf + c->got, (uint64_t)c->rc);
+	if (c->rc > 0 && cells)
+		gnet__cells_move(sc, s, s->at, (uint8_t *)buf + c->got, (uint64_t)c->rc, sc.n);
+	else if (c->rc > 0)
+		gnet__rings_read(sc, net, c->rings, s->seg, s->at, (uint8_t *)buf + c->got,
+				 (uint64_t)c->rc);
 	if (c->given && sc.tid == 0)
 		gnet__recv_remember(net, fd, s, (uint64_t)c->rc);
 	gnet__sync(sc);
@@ -469,22 +477,35 @@ GNET_DEV int gnet__recv_step(struct gnet__scope sc, struct gnet__scratch *s, gne
 	c->got += (uint64_t)c->rc;
 	if (flags & GNET_MSG_PEEK)
 		return 0;
-	if (sc.tid == gnet__publisher(sc))
-		gnet__recv_done(net, fd, sk, s->head + (uint64_t)c->rc, cells);
-	if (!(flags & GNET_MSG_WAITALL) || c->got == len)
+	c->end = s->head + (uint64_t)c->rc;
+	c->ends = !(flags & GNET_MSG_WAITALL) || c->got == len;
+	if (c->ends)
 		return 0;
+	if (sc.tid == gnet__publisher(sc))
+		gnet__recv_done(net, fd, sk, c->end, cells);
 	gnet__sync(sc); /* the next step reads what the publisher wrote */
 	if (sc.tid == 0)
 		gnet__wait_on(&s->wait);
 	return 1;
 }
 
+/* The publisher, at a call's end: the head up to which bytes were taken is published, and the side goes back. */
+GNET_DEV void gnet__recv_end(gnet_t *net, int fd, struct gnet_sock *sk,
+			     const struct gnet__recv_call *c, uint64_t give)
+{
+	gnet_dev_store(&sk->rx_head, c->end);
+	if (c->hops)
+		gnet__stamp(&c->hops->seen, c->end);
+	gnet_release_both(&c->bus->head, c->end, &sk->rx, give);
+	gnet__kick(net, gnet__queue(net, fd) | GNET_KICK_ROOM);
+}
+
 GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
 			    void *buf, uint64_t len, int flags)
 {
-	struct gnet__recv_call c = { 0, 0, 0, 0, 0, 0 };
+	struct gnet__recv_call c = { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0 }, 0, 0 };
 	struct gnet_sock *sk;
-	uint64_t taken;
+	uint64_t taken, give;
 	int nonblock;
 
 	/* The call before this one may still be giving the side back, in another thread of the scope. */
@@ -503,9 +524,12 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 	nonblock = s->wait.dontwait;
 	/* K1: nobody else's head is on its way. And the next call of who does not wait must not find the side held by this one. */
 	c.quick = !s->anew && !nonblock && !(flags & (GNET_MSG_PEEK | GNET_MSG_WAITALL));
-	/* The look is on its way while this call finds its bytes. */
+	/* The look is on its way while this call finds its bytes, and so is what the end of the call needs. */
+	c.rings = gnet__rings_of(net);
+	c.bus = &net->bus[GNET_FD_SLOT(fd)];
+	c.hops = net->hops ? &net->hops[GNET_FD_SLOT(fd)] : 0;
 	c.anew = s->anew && sc.tid == gnet__publisher(sc);
-	c.head = c.anew ? gnet_sys_load(&net->bus[GNET_FD_SLOT(fd)].head) : 0;
+	c.head = c.anew ? gnet_sys_load(&c.bus->head) : 0;
 	while (gnet__recv_step(sc, s, net, fd, sk, buf, len, flags, &c))
 		continue;
 	if (c.given)
@@ -514,8 +538,11 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 	if (sc.tid == 0)
 		gnet__recv_remember(net, fd, s, taken);
 	/* As gnet__give, which would load what is known: the next call waits for it. */
-	if (sc.tid == gnet__publisher(sc))
-		gnet_dev_add_release(&sk->rx, (taken << GNET_L_AT_SHIFT) - GNET_L_HELD);
+	give = (taken << GNET_L_AT_SHIFT) - GNET_L_HELD;
+	if (sc.tid == gnet__publisher(sc) && c.ends)
+		gnet__recv_end(net, fd, sk, &c, give);
+	else if (sc.tid == gnet__publisher(sc))
+		gnet_dev_add_release(&sk->rx, give);
 	if (nonblock)
 		gnet__sync(sc); /* the next call must not find the side held by this one */
 	return c.got ? (int64_t)c.got : c.rc;

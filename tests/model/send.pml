@@ -2,7 +2,8 @@
 /*
  * Send (T1..T5): two blocks send on one socket in turns, at first inline with a window of two
  * bytes, then, once one of them has asked for a segment of three bytes, inline or by the ring. An
- * inline entry carries one byte, the ring up to two at once. The transport takes bytes when it
+ * inline entry carries one byte, the ring up to two at once; the place in the queue for the entry
+ * that tells of these is taken before they are stored, or after. The transport takes bytes when it
  * likes. Who finishes last closes. The queue is a sequence of words (queue.pml is about it), the
  * segment another socket's as soon as it is free.
  *
@@ -130,6 +131,23 @@ bit stop;
 	od;
 #endif
 
+/* K1: what is known to have room has its place before it stores. */
+#define MAY_PLACE(me) \
+	if \
+	:: atomic { \
+		true -> \
+		at = QUEUE * WHICH(me) + qtail[WHICH(me)]; \
+		qtail[WHICH(me)] = qtail[WHICH(me)] + 1 \
+	} \
+	:: true \
+	fi;
+
+#define SUBMIT_TX(me, b, e, rel) \
+	if \
+	:: at -> store_as(b, at, e, rel); at = 0 \
+	:: else -> SUBMIT(me, b, e, rel) \
+	fi;
+
 #define STORE_RING(lane, n) \
 	atomic { \
 		lane.n + n <= SB; \
@@ -141,9 +159,9 @@ bit stop;
 	}
 
 #ifdef M_T1_NO_ACQUIRE
-#define STORE_AND_WAIT(lane, n) STORE_RING(lane, n); WAIT_WINDOW(n)
+#define STORE_AND_WAIT(me, lane, n) MAY_PLACE(me) STORE_RING(lane, n); WAIT_WINDOW(n)
 #else
-#define STORE_AND_WAIT(lane, n) WAIT_WINDOW(n) STORE_RING(lane, n);
+#define STORE_AND_WAIT(me, lane, n) WAIT_WINDOW(n) MAY_PLACE(me) STORE_RING(lane, n);
 #endif
 #ifdef M_T3_RELAXED
 #define TX_RELEASE 0
@@ -200,10 +218,10 @@ bit stop;
 		fi; \
 		if \
 		:: attached -> \
-			STORE_AND_WAIT(lane, n) \
+			STORE_AND_WAIT(me, lane, n) \
 			atomic { to = tx_tail + n; tx_tail = to }; \
 			UNLOCK_EARLY \
-			SUBMIT(me, b, ENTRY(TX, to), TX_RELEASE) \
+			SUBMIT_TX(me, b, ENTRY(TX, to), TX_RELEASE) \
 		:: n == 1 -> \
 			WAIT_WINDOW(1) \
 			atomic { to = tx_tail + 1; tx_tail = to }; \

@@ -129,8 +129,11 @@ sim_mutant_of(34 include/gpunet/dev/impl/stream.h
 	"		gnet__recv_remember(net, fd, s, (uint64_t)c->rc);\n	if (!@M@)\n		gnet__sync(sc);")
 # S3: all threads have stored before the tail is told.
 sim_mutant_of(35 include/gpunet/dev/impl/stream.h
-	"gnet__ring_write(sc, net, s->seg, s->at, src, (uint64_t)rc);\n		gnet__sync(sc);"
-	"gnet__ring_write(sc, net, s->seg, s->at, src, (uint64_t)rc);\n		if (!@M@)\n			gnet__sync(sc);")
+	"gnet__rings_write(sc, net, r, s->seg, s->at, src, (uint64_t)rc);\n		gnet__sync(sc);"
+	"if (!@M@)\n			gnet__rings_write(sc, net, r, s->seg, s->at, src, (uint64_t)rc);\n		gnet__sync(sc);")
+sim_mutant_of(35 include/gpunet/dev/impl/stream.h
+	"			gnet__send_tail_lanes(sc, net, fd, s, (uint64_t)rc);"
+	"			gnet__send_tail_lanes(sc, net, fd, s, (uint64_t)rc);\n		if (@M@)\n			gnet__rings_write(sc, net, r, s->seg, s->at, src, (uint64_t)rc);")
 
 # ---- the end
 
@@ -189,8 +192,8 @@ sim_mutant_of(51 include/gpunet/dev/impl/scope.h
 	"(@M@ ? gnet_dev_or(&k->sk->rx, GNET_L_HELD) & GNET_L_HELD : gnet_dev_cas_relaxed(&k->sk->rx, word, word | GNET_L_HELD) != word))")
 # K1: and there must be room in the window.
 sim_mutant_of(52 include/gpunet/dev/impl/scope.h
-	"len - 1 >= GNET_INLINE_MAX || k->left < len ||"
-	"len - 1 >= GNET_INLINE_MAX || (!@M@ && k->left < len) ||")
+	"len - 1 >= most || k->left < len ||"
+	"len - 1 >= most || (!@M@ && k->left < len) ||")
 # K1, S2: the place in the queue that a wrong guess has taken becomes a no-op.
 sim_mutant_of(53 include/gpunet/dev/impl/scope.h
 	"	if (!gnet__sq_room(net, k->d, k->queue, pos, gnet_dev_load_acquire(&k->d->head)))"
@@ -368,7 +371,7 @@ sim_change(src/platform/cpu/dev.c
 
 list(REMOVE_DUPLICATES sim_mutants)
 # Those that take many seeds begin a little before the one that found them last (mutants.sh).
-foreach(at 2:4440 3:240 4:240 20:60 22:230 23:270 35:1750 42:245 50:310 51:235 52:165 54:1205 55:1205 57:14340 58:16320 63:75 64:5825
+foreach(at 2:4440 3:240 4:240 20:60 22:230 23:270 42:245 50:310 51:235 52:165 54:1205 55:1205 57:14340 58:16320 63:75 64:8000
 	66:495 72:305 73:980 80:770 82:60 84:60 85:90 86:45 88:1085)
 	string(REGEX REPLACE ":.*" "" number ${at})
 	list(TRANSFORM sim_mutants REPLACE "^${number}$" ${at})

@@ -13,6 +13,12 @@
 /* Sends between two looks at the socket's error across the bus while there is room. */
 #define GNET__TX_LOOK 16u
 
+/*
+ * The longest message for which a place in the queue is taken before its bytes are in the ring: others' entries behind that place wait
+ * while they are copied.
+ */
+#define GNET__TX_QUICK (16u * 1024u)
+
 /* What the send side's words in device memory say, loaded at once. */
 struct gnet__tx {
 	uint64_t tail, head, seg, once, looks;
@@ -57,6 +63,7 @@ struct gnet__scratch {
 	uint32_t again;     /* lanes: another turn */
 	uint32_t no_seg;    /* gsend: the slab is used up */
 	uint32_t known_now; /* gsend: this call found its socket known */
+	uint32_t placed;    /* gsend: this step by the ring has its place in the queue already */
 	uint32_t
 		quick; /* grecv: bytes that the lanes have moved already, with nothing left to do */
 	uint32_t acquire;       /* cell 0 is loaded with acquire: bytes are expected in the ring */
@@ -65,7 +72,7 @@ struct gnet__scratch {
 	int fail;               /* why the call could not begin, or go on */
 	uint32_t lost;          /* gsend: bytes of the last step that could not be handed over */
 	struct gnet_sock *sk;   /* whose side this call holds; 0: it holds none */
-	struct gnet_sqe *entry; /* that the lanes fill */
+	struct gnet_sqe *entry; /* that the lanes fill, with `tag` */
 	struct gnet__wait wait; /* thread 0 */
 	struct gnet__known known[GNET__KNOWN];
 	struct gnet_dgram rec; /* header of the datagram at hand */
@@ -372,8 +379,9 @@ GNET_DEV struct gnet__ready gnet__send_ready(gnet_t *net, int fd, struct gnet__s
 {
 	struct gnet__known *k = gnet__known_of(s, fd);
 	struct gnet__ready r = { k->tx, k->sk, k->d };
+	uint64_t most = k->t.seg && !k->t.once ? GNET__TX_QUICK : GNET_INLINE_MAX;
 
-	if (!gnet__is_known(net, k, fd) || len - 1 >= GNET_INLINE_MAX || k->left < len ||
+	if (!gnet__is_known(net, k, fd) || len - 1 >= most || k->left < len ||
 	    (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL)))
 		r.word = 0;
 	return r;
@@ -385,7 +393,7 @@ struct gnet__try {
 	uint64_t word, old, pos, tail, seg;
 };
 
-/* Tries for a small message: nothing here waits for an answer. */
+/* Nothing here waits for an answer. */
 GNET_DEV struct gnet__try gnet__send_try(const struct gnet__ready *r)
 {
 	struct gnet__try t = { 0, r->word, 0, 0, 0, 0 };
@@ -410,7 +418,7 @@ GNET_DEV uint64_t gnet__try_place(gnet_t *net, struct gnet__known *k, const stru
 {
 	uint64_t head = k->sq_head, tail = k->t.tail, seg = k->t.seg;
 	uint32_t log2 = k->sq_log2;
-	struct gnet_hops *hops = k->hops;
+	struct gnet_hops *hops = len > GNET_INLINE_MAX ? 0 : k->hops; /* not yet stored */
 
 	if (!t->made)
 		return GNET__NO_PLACE;
@@ -424,12 +432,12 @@ GNET_DEV uint64_t gnet__try_place(gnet_t *net, struct gnet__known *k, const stru
 	return t->pos;
 }
 
-/* The message has gone to place `pos`: what this scope and others know of the socket. The side is still held. */
+/* The message has gone, or goes, to place `pos`: what this scope and others know of the socket. The side is still held. */
 GNET_DEV void gnet__known_sent(struct gnet__scratch *s, struct gnet__known *k, uint64_t pos,
 			       uint64_t tag, uint64_t len)
 {
 	s->sk = k->sk;
-	s->cells = 1;
+	s->cells = len <= GNET_INLINE_MAX;
 	s->rc = (int64_t)len;
 	s->fail = 0;
 	s->known_now = 1;
@@ -439,6 +447,18 @@ GNET_DEV void gnet__known_sent(struct gnet__scratch *s, struct gnet__known *k, u
 	k->t.looks++;
 	k->left -= len;
 	gnet_dev_store(&k->sk->tx_tail, k->t.tail);
+}
+
+/* Its bytes are to go by the ring, and then its entry to place `pos`. */
+GNET_DEV void gnet__known_ring(struct gnet__scratch *s, struct gnet__known *k, uint64_t pos,
+			       uint64_t len)
+{
+	s->at = k->t.tail;
+	s->seg = k->t.seg - 1;
+	s->placed = 1;
+	s->entry = &k->sq[pos & (((uint64_t)1 << k->sq_log2) - 1)];
+	s->tag = GNET_SQ_TAG(pos, k->sq_log2);
+	gnet__known_sent(s, k, pos, s->tag, len);
 }
 
 /* The end of such a call. */

@@ -686,9 +686,17 @@ GNET_DEV void gnet__plan_ring(gnet_t *net, int fd, struct gnet__scratch *s, uint
 	if (n > (int64_t)most)
 		n = (int64_t)most;
 	s->cells = 0;
+	s->placed = 0;
 	s->at = t.tail;
 	s->seg = t.seg - 1;
 	s->rc = n;
+}
+
+/* The entry that the lanes are to fill is at position `pos`. */
+GNET_DEV void gnet__at_place(gnet_t *net, struct gnet__scratch *s, uint32_t q, uint64_t pos)
+{
+	s->entry = gnet__sqe(net, q, pos);
+	s->tag = GNET_SQ_TAG(pos, net->sq_log2);
 }
 
 /*
@@ -725,8 +733,7 @@ GNET_DEV void gnet__plan_cells(gnet_t *net, int fd, struct gnet__scratch *s, uin
 		gnet_dev_store(&sk->tx_tail, t.tail + (uint64_t)room);
 		if (hops)
 			gnet__stamp(&hops[GNET_FD_SLOT(fd)].stored, t.tail + (uint64_t)room);
-		s->entry = gnet__sqe(net, q, pos);
-		s->tag = GNET_SQ_TAG(pos, net->sq_log2);
+		gnet__at_place(net, s, q, pos);
 	}
 	s->rc = room;
 }
@@ -801,6 +808,50 @@ GNET_DEV int gnet__send_tail(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t
 	return gnet__post(net, (uint32_t)sk->queue, GNET_OP_TX, fd, tail, 1);
 }
 
+/* Thread 0, after a step of n bytes by the ring: a place for its entry, if there is none yet, and when they were stored. */
+GNET_DEV void gnet__tail_place(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t n)
+{
+	uint32_t q = (uint32_t)s->sk->queue;
+	struct gnet_hops *hops;
+	uint64_t pos = 0;
+
+	if (s->placed) {
+		hops = gnet__known_of(s, fd)->hops;
+	} else {
+		hops = net->hops ? &net->hops[GNET_FD_SLOT(fd)] : 0;
+		gnet_dev_store(&s->sk->tx_tail, s->at + n);
+		s->fail = gnet__reserve(net, q, &pos);
+		s->lost = s->fail ? (uint32_t)n : 0;
+		gnet__at_place(net, s, q, pos);
+	}
+	if (hops)
+		gnet__stamp(&hops->stored, s->at + n);
+}
+
+/*
+ * Lanes, T3: the scope has stored the step's n bytes into the ring and has met. Only cell 0 must come after them. Lanes' stores cross
+ * the bus together, one thread's one by one.
+ */
+GNET_DEV void gnet__send_tail_lanes(struct gnet__scope sc, gnet_t *net, int fd,
+				    struct gnet__scratch *s, uint64_t n)
+{
+	uint64_t tail = s->at + n;
+	uint32_t i;
+
+	if (sc.tid == 0)
+		gnet__tail_place(net, fd, s, n);
+	gnet__sync_lanes(sc);
+	if (s->fail)
+		return;
+	for (i = sc.tid ? sc.tid : sc.lanes; i < GNET_CELLS; i += sc.lanes)
+		gnet_sys_store(&s->entry->cell[i], s->tag | (i == 1 ? tail << 8 : 0));
+	if (sc.tid == 0)
+		gnet_sys_store_release(&s->entry->cell[0], s->tag | gnet__cell0(GNET_OP_TX, fd, 0));
+	gnet__sync_lanes(sc);
+	if (sc.tid == 0)
+		gnet__kick(net, (uint32_t)s->sk->queue);
+}
+
 /*
  * Lanes: what has come of thread 0's try. 1: the message has gone, the side is still held; 0: nothing is held, and if there was a try the side
  * is not known any more. Thread 0 tells the place only: the rest is known to all lanes, and what the message does not wait for comes behind it.
@@ -821,6 +872,12 @@ GNET_DEV int gnet__send_tried(struct gnet__scope sc, gnet_t *net, int fd, struct
 	pos = __shfl_sync(sc.mask, pos, 0);
 	if (pos == GNET__NO_PLACE)
 		return 0;
+	if (len > GNET_INLINE_MAX) {
+		gnet__sync_lanes(sc); /* as below */
+		if (sc.tid == 0)
+			gnet__known_ring(s, k, pos, len);
+		return 1;
+	}
 	if (lap != pos >> log2)
 		tag = GNET_SQ_TAG(pos, log2);
 	e = &sq[pos & (((uint64_t)1 << log2) - 1)];
@@ -857,8 +914,12 @@ GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
 				 struct gnet__scratch *s, const uint8_t *src, uint64_t len,
 				 const struct gnet__try *start, int flags)
 {
+	const int large = len > GNET_INLINE_MAX;
+	struct gnet__rings r = { 0, 0 };
 	int64_t rc;
 
+	if (large) /* on their way while the side is taken */
+		r = gnet__rings_of(net);
 	if (sc.tid < sc.lanes) {
 		uint32_t small = len <= GNET_INLINE_MAX ? (uint32_t)len : 0;
 		uint64_t mine = gnet__cell_bytes(src, sc.tid < GNET_CELLS ? sc.tid : 0, small);
@@ -876,12 +937,12 @@ GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
 	gnet__sync(sc);
 	rc = s->rc;
 	if (rc > 0 && s->sk && !s->cells) {
-		gnet__ring_write(sc, net, s->seg, s->at, src, (uint64_t)rc);
+		if (!large)
+			r = gnet__rings_of(net);
+		gnet__rings_write(sc, net, r, s->seg, s->at, src, (uint64_t)rc);
 		gnet__sync(sc);
-		if (sc.tid == 0) {
-			s->fail = gnet__send_tail(net, fd, s->sk, (uint64_t)rc);
-			s->lost = s->fail ? (uint32_t)rc : 0;
-		}
+		if (sc.tid < sc.lanes)
+			gnet__send_tail_lanes(sc, net, fd, s, (uint64_t)rc);
 	}
 	return rc;
 }

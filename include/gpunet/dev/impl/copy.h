@@ -208,53 +208,70 @@ GNET_DEV void gnet__copy_bytes(unsigned char *dst, const unsigned char *src, uns
 	}
 }
 
+/* How a copy of 64 bytes or more is cut: bytes, aligned words of dst, bytes. */
+struct gnet__parts {
+	unsigned head, skew, words, tail_at, tail;
+};
+
+GNET_DEV struct gnet__parts gnet__parts_of(const void *dst, const void *src, unsigned n)
+{
+	struct gnet__parts p;
+
+	p.head = (unsigned)(0u - (uintptr_t)dst) & 15u;
+	p.skew = (unsigned)((uintptr_t)src + p.head) & 15u;
+	if (p.head < p.skew)
+		p.head += 16u; /* the word of src that holds byte `head` begins before src */
+	p.words = (n - p.head + p.skew) / 16u - (p.skew ? 1u : 0u);
+	p.tail_at = p.head + p.words * 16u;
+	p.tail = n - p.tail_at;
+	return p;
+}
+
 /*
- * The side across the bus, dst if `out` and else src, is accessed by warps from the beginning of a
+ * 64 bytes or more by whole warps. The side across the bus, dst if `out` and else src, is accessed by warps from the beginning of a
  * line of 128 bytes on, which saves one packet in five.
  */
+GNET_DEV void gnet__copy_lines(unsigned char *d, const unsigned char *s, unsigned n, int out,
+			       unsigned tid, unsigned nthreads)
+{
+	const struct gnet__parts p = gnet__parts_of(d, s, n);
+	unsigned char first = 0, last = 0;
+	unsigned phase;
+
+	/* The edges, of 30 bytes at most each, are on their way while the words are. */
+	if (tid < p.head)
+		first = s[tid];
+	if (tid < p.tail)
+		last = s[p.tail_at + tid];
+	phase = (unsigned)((out ? (uintptr_t)d : (uintptr_t)s - p.skew) + p.head) / 16u & 7u;
+	gnet__copy_warps((gnet__word *)(d + p.head), (const gnet__word *)(s + p.head - p.skew),
+			 p.words, phase, p.skew, tid, nthreads);
+	if (tid < p.head)
+		d[tid] = first;
+	if (tid < p.tail)
+		d[p.tail_at + tid] = last;
+}
+
 GNET__COPY_MANY void gnet__copy_many(void *dst, const void *src, size_t n, int out, unsigned tid,
 				     unsigned nthreads)
 {
 	unsigned char *d = (unsigned char *)dst;
 	const unsigned char *s = (const unsigned char *)src;
-	const gnet__word *src_words;
-	gnet__word *dst_words;
-	unsigned head, skew, words, tail_at, tail, phase;
-	unsigned char first = 0, last = 0;
 
-	/* Too little for a word to be sure of. */
 	if (n < 64u) {
+		/* Too little for a word to be sure of. */
 		gnet__copy_bytes(d, s, (unsigned)n, tid, nthreads);
-		return;
-	}
-	head = (unsigned)(0u - (uintptr_t)d) & 15u;
-	skew = (unsigned)((uintptr_t)s + head) & 15u;
-	if (head < skew)
-		head += 16u; /* the word of src that holds byte `head` begins before src */
-	words = ((unsigned)n - head + skew) / 16u - (skew ? 1u : 0u);
-	tail_at = head + words * 16u;
-	tail = (unsigned)n - tail_at;
+	} else if (nthreads < 32u) {
+		const struct gnet__parts p = gnet__parts_of(d, s, (unsigned)n);
 
-	src_words = (const gnet__word *)(s + head - skew);
-	dst_words = (gnet__word *)(d + head);
-	if (nthreads < 32u) {
-		gnet__copy_bytes(d, s, head, tid, nthreads);
-		gnet__copy_bytes(d + tail_at, s + tail_at, tail, tid, nthreads);
-		gnet__copy_words(dst_words, src_words, words, skew, tid, nthreads);
-		return;
+		gnet__copy_bytes(d, s, p.head, tid, nthreads);
+		gnet__copy_bytes(d + p.tail_at, s + p.tail_at, p.tail, tid, nthreads);
+		gnet__copy_words((gnet__word *)(d + p.head),
+				 (const gnet__word *)(s + p.head - p.skew), p.words, p.skew, tid,
+				 nthreads);
+	} else {
+		gnet__copy_lines(d, s, (unsigned)n, out, tid, nthreads);
 	}
-
-	/* The edges, of 30 bytes at most each, are on their way while the words are. */
-	if (tid < head)
-		first = s[tid];
-	if (tid < tail)
-		last = s[tail_at + tid];
-	phase = (unsigned)((out ? (uintptr_t)d : (uintptr_t)s - skew) + head) / 16u & 7u;
-	gnet__copy_warps(dst_words, src_words, words, phase, skew, tid, nthreads);
-	if (tid < head)
-		d[tid] = first;
-	if (tid < tail)
-		d[tail_at + tid] = last;
 }
 
 GNET_DEV void gnet__copy_any(void *dst, const void *src, size_t n, int out, unsigned tid,

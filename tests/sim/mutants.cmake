@@ -129,11 +129,17 @@ sim_mutant_of(34 include/gpunet/dev/impl/stream.h
 	"		gnet__recv_remember(net, fd, s, (uint64_t)c->rc);\n	if (!@M@)\n		gnet__sync(sc);")
 # S3: all threads have stored before the tail is told.
 sim_mutant_of(35 include/gpunet/dev/impl/stream.h
-	"gnet__rings_write(sc, net, r, s->seg, s->at, src, (uint64_t)rc);\n		gnet__sync(sc);"
-	"if (!@M@)\n			gnet__rings_write(sc, net, r, s->seg, s->at, src, (uint64_t)rc);\n		gnet__sync(sc);")
+	"gnet__ring_write(sc, net, r, s->seg, s->at, src, (uint64_t)rc);\n		gnet__sync(sc);"
+	"if (!@M@)\n			gnet__ring_write(sc, net, r, s->seg, s->at, src, (uint64_t)rc);\n		gnet__sync(sc);")
 sim_mutant_of(35 include/gpunet/dev/impl/stream.h
 	"			gnet__send_tail_lanes(sc, net, fd, s, (uint64_t)rc);"
-	"			gnet__send_tail_lanes(sc, net, fd, s, (uint64_t)rc);\n		if (@M@)\n			gnet__rings_write(sc, net, r, s->seg, s->at, src, (uint64_t)rc);")
+	"			gnet__send_tail_lanes(sc, net, fd, s, (uint64_t)rc);\n		if (@M@)\n			gnet__ring_write(sc, net, r, s->seg, s->at, src, (uint64_t)rc);")
+sim_mutant_of(35 include/gpunet/dev/impl/stream.h
+	"	gnet__rings_write(sc, net, r, s->seg, s->at, src, len);\n	gnet__sync(sc);"
+	"	if (!@M@)\n		gnet__rings_write(sc, net, r, s->seg, s->at, src, len);\n	gnet__sync(sc);")
+sim_mutant_of(35 include/gpunet/dev/impl/stream.h
+	"		gnet__tail_cells(sc, net, fd, s, tail);"
+	"		gnet__tail_cells(sc, net, fd, s, tail);\n	if (@M@)\n		gnet__rings_write(sc, net, r, s->seg, s->at, src, len);")
 
 # ---- the end
 
@@ -237,8 +243,8 @@ sim_mutant_of(62 include/gpunet/dev/impl/borrow.h
 	"		gnet__recv_done(net, fd, sk, gnet_dev_load(&sk->rx_head) + (@M@ ? sk->rx_lent & 0xffffffff : n), 0);")
 # B3: room is waited for.
 sim_mutant_of(63 include/gpunet/dev/impl/borrow.h
-	"	if (!rc)\n		rc = gnet__send_wait(net, fd, s->sk, &t, n, &s->wait);"
-	"	if (!rc && @M@)\n		rc = (int64_t)n;\n	else if (!rc)\n		rc = gnet__send_wait(net, fd, s->sk, &t, n, &s->wait);")
+	"	if (!rc)\n		rc = gnet__send_wait(net, fd, s->sk, t, n, &s->wait);"
+	"	if (!rc && @M@)\n		rc = (int64_t)n;\n	else if (!rc)\n		rc = gnet__send_wait(net, fd, s->sk, t, n, &s->wait);")
 # B4: who gives back is a user, and gclose waits for it.
 sim_mutant_of(64 include/gpunet/dev/impl/borrow.h
 	"	w = gnet_dev_add(&gnet__slot(net, fd)->life, 1);"

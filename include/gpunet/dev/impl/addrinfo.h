@@ -90,9 +90,9 @@ GNET_DEV int gnet__lookup_check(const char *node, const char *service,
 	return 0;
 }
 
-GNET_DEV int64_t gnet__getaddrinfo(gnet_t *net, const char *node, const char *service,
-				   const struct gnet_addrinfo *hints, struct gnet_addrinfo *res,
-				   uint32_t max)
+GNET__COLD int64_t gnet__getaddrinfo(gnet_t *net, const char *node, const char *service,
+				     const struct gnet_addrinfo *hints, struct gnet_addrinfo *res,
+				     uint32_t max)
 {
 	int64_t rc = res && max ? gnet__lookup_check(node, service, hints) : -GNET__EINVAL, i;
 	const struct gnet_addrinfo *from;

@@ -76,8 +76,8 @@ GNET_DEV void gnet__unlend_end(gnet_t *net, int fd, struct gnet_sock *sk, uint64
 
 /* ---- receive --------------------------------------------------------------------------------------------------------- */
 
-GNET_DEV int64_t gnet__recv_borrow(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
-				   int fd, struct gnet_borrow *b, uint64_t most, int flags)
+GNET__COLD int64_t gnet__recv_borrow(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
+				     int fd, struct gnet_borrow *b, uint64_t most, int flags)
 {
 	uint64_t head;
 	int64_t rc;
@@ -145,7 +145,7 @@ GNET_DEV int64_t grecv_borrow_thread(gnet_t *net, int fd, struct gnet_borrow *b,
 	return gnet__recv_borrow(gnet__scope_of(GNET__THREAD), &s, net, fd, b, most, flags);
 }
 
-GNET_DEV int64_t gnet__recv_return(gnet_t *net, int fd, uint64_t n)
+GNET__COLD int64_t gnet__recv_return(gnet_t *net, int fd, uint64_t n)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
 	int kind, rc;
@@ -178,8 +178,8 @@ GNET_DEV int grecv_return_thread(gnet_t *net, int fd, uint64_t n)
 
 /* ---- send ------------------------------------------------------------------------------------------------------------ */
 
-GNET_DEV int64_t gnet__send_reserve(gnet_t *net, int fd, struct gnet__scratch *s,
-				    struct gnet_borrow *b, uint64_t n, int flags)
+GNET__COLD int64_t gnet__send_reserve(gnet_t *net, int fd, struct gnet__scratch *s,
+				      struct gnet_borrow *b, uint64_t n, int flags)
 {
 	struct gnet__tx t;
 	int64_t rc;
@@ -196,7 +196,7 @@ GNET_DEV int64_t gnet__send_reserve(gnet_t *net, int fd, struct gnet__scratch *s
 	if (!rc && !t.seg)
 		rc = -GNET__ENOBUFS;
 	if (!rc)
-		rc = gnet__send_wait(net, fd, s->sk, &t, n, &s->wait);
+		rc = gnet__send_wait(net, fd, s->sk, t, n, &s->wait);
 	if (rc >= 0 && (uint64_t)rc < n)
 		rc = -GNET__EAGAIN;
 	if (rc < 0) {
@@ -226,7 +226,7 @@ GNET_DEV int gsend_reserve_thread(gnet_t *net, int fd, struct gnet_borrow *b, ui
 	return (int)gnet__send_reserve(net, fd, &s, b, n, flags);
 }
 
-GNET_DEV int64_t gnet__send_commit(gnet_t *net, int fd, uint64_t n)
+GNET__COLD int64_t gnet__send_commit(gnet_t *net, int fd, uint64_t n)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
 	int kind, rc;

@@ -83,13 +83,6 @@ GNET_DEV int gnet__spin(gnet_t *net, uint64_t *turn)
 
 /* ---- long waits, as others see them: told.h ------------------------------------------------------------------------ */
 
-/* What only happens after a long wait, or for datagrams, is a function of its own on a GPU, so that it costs others nothing. */
-#ifdef __CUDACC__
-#define GNET__COLD static __device__ __noinline__ __attribute__((unused))
-#else
-#define GNET__COLD GNET_DEV
-#endif
-
 /* The wait is a long one now. */
 GNET__COLD void gnet__tell(gnet_t *net, uint32_t call, int fd, uint32_t n);
 /* A wait that was told of is over: rc is 0, or why it gave up. */
@@ -140,8 +133,8 @@ GNET_DEV uint32_t gnet__queue(gnet_t *net, int fd)
 
 /* S1: waits until the proxy has freed a position that was taken. Only a dead proxy ends the wait: after an abort it still
  * drains, and a position that nobody writes would stop the queue. `head`: the cached head. */
-GNET_DEV int gnet__sq_room(gnet_t *net, struct gnet_sq_dev *d, uint32_t q, uint64_t p,
-			   uint64_t head)
+GNET__COLD int gnet__sq_wait(gnet_t *net, struct gnet_sq_dev *d, uint32_t q, uint64_t p,
+			     uint64_t head)
 {
 	uint64_t size = (uint64_t)1 << net->sq_log2, turn = 0;
 
@@ -161,6 +154,13 @@ GNET_DEV int gnet__sq_room(gnet_t *net, struct gnet_sq_dev *d, uint32_t q, uint6
 			return -GNET__EIO;
 	}
 	return 0;
+}
+
+/* The same if it is not free. */
+GNET_DEV int gnet__sq_room(gnet_t *net, struct gnet_sq_dev *d, uint32_t q, uint64_t p,
+			   uint64_t head)
+{
+	return p - head >= (uint64_t)1 << net->sq_log2 ? gnet__sq_wait(net, d, q, p, head) : 0;
 }
 
 /* S1: takes a position and waits until it is free. */
@@ -206,7 +206,7 @@ GNET_DEV void gnet__put(gnet_t *net, uint32_t q, uint64_t pos, uint64_t c0, uint
 }
 
 /* Submits an entry without an answer. */
-GNET_DEV int gnet__post(gnet_t *net, uint32_t q, uint32_t op, int fd, uint64_t c1, int release)
+GNET__COLD int gnet__post(gnet_t *net, uint32_t q, uint32_t op, int fd, uint64_t c1, int release)
 {
 	uint64_t pos = 0;
 	int rc = gnet__reserve(net, q, &pos);
@@ -220,7 +220,7 @@ GNET_DEV int gnet__post(gnet_t *net, uint32_t q, uint32_t op, int fd, uint64_t c
 /* ---- calls ------------------------------------------------------------------------------------------------------------ */
 
 /* Takes a free call; its number, or the reason why not. */
-GNET_DEV int gnet__call_take(gnet_t *net)
+GNET__COLD int gnet__call_take(gnet_t *net)
 {
 	uint32_t words = net->n_calls / 64, start = (uint32_t)(blockIdx.x % words), i;
 	uint64_t turn = 0;
@@ -259,8 +259,8 @@ GNET_DEV void gnet__call_free(gnet_t *net, int call)
  * Submits a command on a call that the caller has taken and waits for its answer. On 0 *value is the answer and the call
  * is still the caller's; else the network is ending and the call stays taken, so that a late answer finds no new owner.
  */
-GNET_DEV int gnet__call_wait(gnet_t *net, uint32_t q, int call, uint32_t op, int fd, uint64_t a,
-			     uint64_t b, int64_t *value)
+GNET__COLD int gnet__call_wait(gnet_t *net, uint32_t q, int call, uint32_t op, int fd, uint64_t a,
+			       uint64_t b, int64_t *value)
 {
 	struct gnet_call *c = &net->calls[call];
 	uint64_t tag = (gnet_dev_load(&net->call_tag[call]) + 1) & 0xffff, turn = 0, pos = 0, v;
@@ -285,7 +285,7 @@ GNET_DEV int gnet__call_wait(gnet_t *net, uint32_t q, int call, uint32_t op, int
 }
 
 /* A command whose argument is at most `a` and `b`: its answer. */
-GNET_DEV int64_t gnet__call(gnet_t *net, uint32_t q, uint32_t op, int fd, uint64_t a, uint64_t b)
+GNET__COLD int64_t gnet__call(gnet_t *net, uint32_t q, uint32_t op, int fd, uint64_t a, uint64_t b)
 {
 	int64_t value = 0;
 	int call = gnet__call_take(net), rc;
@@ -300,8 +300,8 @@ GNET_DEV int64_t gnet__call(gnet_t *net, uint32_t q, uint32_t op, int fd, uint64
 }
 
 /* A command that carries an address. */
-GNET_DEV int64_t gnet__call_addr(gnet_t *net, uint32_t op, int fd, const void *addr, uint32_t len,
-				 uint64_t b)
+GNET__COLD int64_t gnet__call_addr(gnet_t *net, uint32_t op, int fd, const void *addr, uint32_t len,
+				   uint64_t b)
 {
 	int64_t value = 0;
 	uint32_t i;
@@ -322,7 +322,7 @@ GNET_DEV int64_t gnet__call_addr(gnet_t *net, uint32_t op, int fd, const void *a
 }
 
 /* A command that is answered with an address. */
-GNET_DEV int64_t gnet__call_name(gnet_t *net, uint32_t op, int fd, void *addr, uint32_t *len)
+GNET__COLD int64_t gnet__call_name(gnet_t *net, uint32_t op, int fd, void *addr, uint32_t *len)
 {
 	int64_t value = 0;
 	uint32_t i;

@@ -88,6 +88,7 @@ uint64_t gpunet_cpu_time_ns(
 GPUNET_END_DECLS
 
 #define GNET_DEV static inline __attribute__((unused))
+#define GNET__COLD GNET_DEV
 
 /* GNET_CPU_MASK_(): a mask that may be left out, then it is all lanes. */
 #ifdef __cplusplus

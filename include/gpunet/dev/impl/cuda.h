@@ -6,6 +6,11 @@
 #include <stdint.h>
 
 #define GNET_DEV static __device__ __forceinline__ __attribute__((unused))
+/*
+ * What a small message does not meet on its way is a function of its own, of which a kernel has one, however many calls it makes.
+ * Inlined at each of them it would cost the compiler minutes and the kernel registers.
+ */
+#define GNET__COLD static __device__ __noinline__ __attribute__((unused))
 
 /* The calls use about a hundred registers a thread where they may, which is too many for blocks of 1,024. */
 #define GNET_KERNEL(name, type, arg) GNET_KERNEL_MAX(name, type, arg, 1024)

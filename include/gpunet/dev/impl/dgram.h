@@ -82,7 +82,8 @@ GNET_DEV uint64_t gnet__dgram_move(struct gnet__scope sc, gnet_t *net,
 		uint64_t part = iov[i].len < left ? iov[i].len : left;
 
 		if (!s->cells)
-			gnet__ring_read(sc, net, s->seg, s->at + at, dst, part);
+			gnet__ring_read(sc, net, gnet__rings_of(net), s->seg, s->at + at, dst,
+					part);
 		for (k = sc.tid; s->cells && k < part; k += sc.n)
 			dst[k] = gnet__rec_byte(net, s, at + k);
 		at += part;
@@ -216,7 +217,7 @@ GNET_DEV int gnet__dgram_place(gnet_t *net, int fd, struct gnet__scratch *s, uin
 			1; /* an earlier error is somebody else's: this one is sent all the same */
 	else
 		t.looks = GNET__TX_LOOK; /* an error of a datagram before this one is told now */
-	n = gnet__send_wait(net, fd, sk, &t, size, &s->wait);
+	n = gnet__send_wait(net, fd, sk, t, size, &s->wait);
 	if (n < (int64_t)size)
 		return n < 0 ? (int)n : -GNET__EAGAIN;
 	s->at = t.tail;
@@ -289,7 +290,8 @@ GNET_DEV void gnet__dgram_ring(struct gnet__scope sc, gnet_t *net, const struct 
 	for (i = sc.tid; i < front; i += sc.n)
 		ring[(s->at + i) & mask] = gnet__out_byte(s, iov, n, addr, i);
 	for (i = 0; i < n; i++) {
-		gnet__ring_write(sc, net, s->seg, at, (const uint8_t *)iov[i].base, iov[i].len);
+		gnet__ring_write(sc, net, gnet__rings_of(net), s->seg, at,
+				 (const uint8_t *)iov[i].base, iov[i].len);
 		at += iov[i].len;
 	}
 }
@@ -361,9 +363,9 @@ GNET__COLD int64_t gnet__recv_one(struct gnet__scope sc, struct gnet__scratch *s
 
 /* ---- the calls ----------------------------------------------------------------------------------------------------------- */
 
-GNET_DEV int64_t gnet__sendto(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
-			      const void *buf, uint64_t len, int flags, const void *addr,
-			      uint32_t alen)
+GNET__COLD int64_t gnet__sendto(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
+				const void *buf, uint64_t len, int flags, const void *addr,
+				uint32_t alen)
 {
 	struct gnet_iovec iov;
 	int64_t rc;
@@ -378,8 +380,9 @@ GNET_DEV int64_t gnet__sendto(struct gnet__scope sc, struct gnet__scratch *s, gn
 	return gnet__send(sc, s, net, fd, buf, len, flags);
 }
 
-GNET_DEV int64_t gnet__recvfrom(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
-				void *buf, uint64_t len, int flags, void *addr, uint32_t *alen)
+GNET__COLD int64_t gnet__recvfrom(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
+				  int fd, void *buf, uint64_t len, int flags, void *addr,
+				  uint32_t *alen)
 {
 	struct gnet__from from;
 	struct gnet_iovec iov;

@@ -40,7 +40,7 @@ GNET_DEV uint64_t gnet__send_part(struct gnet__scope sc, gnet_t *net, int fd,
 
 	while (sent < part->len) {
 		gnet__sync(sc); /* all have read what the step before left */
-		*rc = gnet__send_step(sc, net, fd, s, src + sent, part->len - sent, 0, 0);
+		*rc = gnet__send_step(sc, net, fd, s, src + sent, part->len - sent);
 		if (*rc <= 0)
 			break;
 		sent += (uint64_t)*rc;
@@ -98,7 +98,8 @@ GNET_DEV void gnet__recv_scatter(struct gnet__scope sc, gnet_t *net, const struc
 		}
 		part = part < n ? part : n;
 		if (!s->cells)
-			gnet__ring_read(sc, net, s->seg, s->at + at, dst, part);
+			gnet__ring_read(sc, net, gnet__rings_of(net), s->seg, s->at + at, dst,
+					part);
 		for (k = sc.tid; s->cells && k < part; k += sc.n)
 			dst[k] = gnet__rec_byte(net, s, at + k);
 		at += part;
@@ -155,8 +156,8 @@ GNET__COLD int64_t gnet__recv_parts(struct gnet__scope sc, struct gnet__scratch 
 
 /* ---- the calls ----------------------------------------------------------------------------------------------------------- */
 
-GNET_DEV int64_t gnet__sendmsg(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
-			       const struct gnet_msghdr *m, int flags)
+GNET__COLD int64_t gnet__sendmsg(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
+				 int fd, const struct gnet_msghdr *m, int flags)
 {
 	const struct gnet_iovec *iov = m->iov;
 	uint32_t n = (uint32_t)m->iovlen;
@@ -174,8 +175,8 @@ GNET_DEV int64_t gnet__sendmsg(struct gnet__scope sc, struct gnet__scratch *s, g
 	return m->name ? -GNET__EISCONN : gnet__send_parts(sc, s, net, fd, iov, n, flags);
 }
 
-GNET_DEV int64_t gnet__recvmsg(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
-			       struct gnet_msghdr *m, int flags)
+GNET__COLD int64_t gnet__recvmsg(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
+				 int fd, struct gnet_msghdr *m, int flags)
 {
 	const struct gnet_iovec *iov = m->iov;
 	uint32_t n = (uint32_t)m->iovlen;

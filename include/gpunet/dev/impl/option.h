@@ -57,8 +57,8 @@ GNET_DEV uint32_t gnet__limit_get(uint64_t *limit, void *val, uint32_t room)
 }
 
 /* A command with a value: the argument goes out and comes back. */
-GNET_DEV int64_t gnet__call_opt(gnet_t *net, uint32_t op, int fd, int level, int name, void *val,
-				uint32_t len)
+GNET__COLD int64_t gnet__call_opt(gnet_t *net, uint32_t op, int fd, int level, int name, void *val,
+				  uint32_t len)
 {
 	int64_t value = 0;
 	int call, rc;
@@ -83,8 +83,8 @@ GNET_DEV int64_t gnet__call_opt(gnet_t *net, uint32_t op, int fd, int level, int
 	return value;
 }
 
-GNET_DEV int64_t gnet__setsockopt(gnet_t *net, int fd, int level, int name, const void *val,
-				  uint32_t len)
+GNET__COLD int64_t gnet__setsockopt(gnet_t *net, int fd, int level, int name, const void *val,
+				    uint32_t len)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
 	int64_t rc = gnet__enter(net, fd);
@@ -119,8 +119,8 @@ GNET_DEV int64_t gnet__getsockopt(gnet_t *net, int fd, struct gnet_sock *sk, int
 	return room;
 }
 
-GNET_DEV int64_t gnet__get_option(gnet_t *net, int fd, int level, int name, void *val,
-				  uint32_t *len)
+GNET__COLD int64_t gnet__get_option(gnet_t *net, int fd, int level, int name, void *val,
+				    uint32_t *len)
 {
 	int64_t rc = gnet__enter(net, fd);
 
@@ -136,7 +136,7 @@ GNET_DEV int64_t gnet__get_option(gnet_t *net, int fd, int level, int name, void
 	return rc;
 }
 
-GNET_DEV int64_t gnet__fcntl(gnet_t *net, int fd, int cmd, int arg)
+GNET__COLD int64_t gnet__fcntl(gnet_t *net, int fd, int cmd, int arg)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
 	int64_t rc = gnet__enter(net, fd);

@@ -224,8 +224,8 @@ GNET_DEV void gnet__poll_nap(struct gnet__scope sc, struct gnet__scratch *s, gne
 }
 #endif
 
-GNET_DEV int gnet__poll(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
-			struct gnet_pollfd *fds, uint32_t n, int64_t timeout_ns)
+GNET__COLD int gnet__poll(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
+			  struct gnet_pollfd *fds, uint32_t n, int64_t timeout_ns)
 {
 	uint64_t turn = 0, until = ~(uint64_t)0, hints = 0;
 	uint32_t ready, turns = 0;

@@ -63,7 +63,6 @@ struct gnet__scratch {
 	uint32_t again;     /* lanes: another turn */
 	uint32_t no_seg;    /* gsend: the slab is used up */
 	uint32_t known_now; /* gsend: this call found its socket known */
-	uint32_t placed;    /* gsend: this step by the ring has its place in the queue already */
 	uint32_t
 		quick; /* grecv: bytes that the lanes have moved already, with nothing left to do */
 	uint32_t acquire;       /* cell 0 is loaded with acquire: bytes are expected in the ring */
@@ -182,6 +181,32 @@ GNET_DEV int gnet__tx_near(uint64_t seg)
 	return seg && ((seg - 1) & GNET_SEG_NEAR);
 }
 
+/* Any copy. The code is the largest piece there is, and a kernel has one. */
+GNET__COLD void gnet__copy_call(void *dst, const void *src, uint64_t n, int out, uint32_t tid,
+				uint32_t threads)
+{
+	gnet__copy_any(dst, src, n, out, tid, threads);
+}
+
+/* The same, but the usual ones are inlined: a byte a thread, and 64 bytes or more by whole warps. */
+GNET_DEV void gnet__copy_here(void *dst, const void *src, uint64_t n, int out, uint32_t tid,
+			      uint32_t threads)
+{
+#ifdef __CUDACC__
+	if (n <= threads) {
+		if (tid < n)
+			((uint8_t *)dst)[tid] = ((const uint8_t *)src)[tid];
+		return;
+	}
+	if (n >= 64 && threads >= 32) {
+		gnet__copy_lines((uint8_t *)dst, (const uint8_t *)src, (unsigned)n, out, tid,
+				 threads);
+		return;
+	}
+#endif
+	gnet__copy_call(dst, src, n, out, tid, threads);
+}
+
 /* Copies between a ring and a buffer, by all threads of the scope. */
 GNET_DEV void gnet__rings_read(struct gnet__scope sc, const gnet_t *net, struct gnet__rings r,
 			       uint64_t seg, uint64_t pos, uint8_t *dst, uint64_t n)
@@ -190,9 +215,9 @@ GNET_DEV void gnet__rings_read(struct gnet__scope sc, const gnet_t *net, struct 
 	const uint8_t *ring = gnet__seg_in(net, r, seg);
 	uint64_t first = n < size - off ? n : size - off;
 
-	gnet__copy(dst, ring + off, first, sc.tid, sc.n);
+	gnet__copy_here(dst, ring + off, first, 0, sc.tid, sc.n);
 	if (n > first)
-		gnet__copy(dst + first, ring, n - first, sc.tid, sc.n);
+		gnet__copy_call(dst + first, ring, n - first, 0, sc.tid, sc.n);
 }
 
 GNET_DEV void gnet__rings_write(struct gnet__scope sc, const gnet_t *net, struct gnet__rings r,
@@ -202,21 +227,22 @@ GNET_DEV void gnet__rings_write(struct gnet__scope sc, const gnet_t *net, struct
 	uint8_t *ring = gnet__seg_in(net, r, seg);
 	uint64_t first = n < size - off ? n : size - off;
 
-	gnet__copy_out(ring + off, src, first, sc.tid, sc.n);
+	gnet__copy_here(ring + off, src, first, 1, sc.tid, sc.n);
 	if (n > first)
-		gnet__copy_out(ring, src + first, n - first, sc.tid, sc.n);
+		gnet__copy_call(ring, src + first, n - first, 1, sc.tid, sc.n);
 }
 
-GNET_DEV void gnet__ring_read(struct gnet__scope sc, gnet_t *net, uint64_t seg, uint64_t pos,
-			      uint8_t *dst, uint64_t n)
+/* The same, called. */
+GNET__COLD void gnet__ring_read(struct gnet__scope sc, gnet_t *net, struct gnet__rings r,
+				uint64_t seg, uint64_t pos, uint8_t *dst, uint64_t n)
 {
-	gnet__rings_read(sc, net, gnet__rings_of(net), seg, pos, dst, n);
+	gnet__rings_read(sc, net, r, seg, pos, dst, n);
 }
 
-GNET_DEV void gnet__ring_write(struct gnet__scope sc, gnet_t *net, uint64_t seg, uint64_t pos,
-			       const uint8_t *src, uint64_t n)
+GNET__COLD void gnet__ring_write(struct gnet__scope sc, gnet_t *net, struct gnet__rings r,
+				 uint64_t seg, uint64_t pos, const uint8_t *src, uint64_t n)
 {
-	gnet__rings_write(sc, net, gnet__rings_of(net), seg, pos, src, n);
+	gnet__rings_write(sc, net, r, seg, pos, src, n);
 }
 
 GNET_DEV struct gnet__tx gnet__tx_load(const struct gnet_sock *sk)
@@ -338,14 +364,11 @@ GNET_DEV void gnet__send_remember(gnet_t *net, int fd, struct gnet__scratch *s)
  * Refreshes what will soon say that there is no room, and looks for an error: now, when nobody waits for it. An error is left for the
  * next call, which does not find its socket known and looks itself.
  */
-GNET_DEV void gnet__known_refresh(gnet_t *net, struct gnet__known *k)
+GNET__COLD void gnet__known_refresh(gnet_t *net, struct gnet__known *k)
 {
-	uint64_t txw;
-
-	if (k->t.looks < GNET__TX_LOOK && k->left >= GNET_MINI_BYTES / 2)
-		return;
 	/* Not for others: K2 allows to store the position only. */
-	txw = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(k->fd)].txw);
+	uint64_t txw = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(k->fd)].txw);
+
 	k->t.looks = 0;
 	k->t.head += (txw - k->t.head) & GNET_TXW_POS_MASK;
 	k->left = gnet__tx_left(net, &k->t);
@@ -356,7 +379,7 @@ GNET_DEV void gnet__known_refresh(gnet_t *net, struct gnet__known *k)
 }
 
 /* A place in the queue was taken for a message that goes another way. */
-GNET_DEV void gnet__known_wrong(gnet_t *net, struct gnet__known *k, uint64_t pos, int held)
+GNET__COLD void gnet__known_wrong(gnet_t *net, struct gnet__known *k, uint64_t pos, int held)
 {
 	k->tx = 0;
 	if (!gnet__sq_room(net, k->d, k->queue, pos, gnet_dev_load_acquire(&k->d->head)))
@@ -455,7 +478,6 @@ GNET_DEV void gnet__known_ring(struct gnet__scratch *s, struct gnet__known *k, u
 {
 	s->at = k->t.tail;
 	s->seg = k->t.seg - 1;
-	s->placed = 1;
 	s->entry = &k->sq[pos & (((uint64_t)1 << k->sq_log2) - 1)];
 	s->tag = GNET_SQ_TAG(pos, k->sq_log2);
 	gnet__known_sent(s, k, pos, s->tag, len);
@@ -468,7 +490,8 @@ GNET_DEV void gnet__known_end(gnet_t *net, int fd, struct gnet__scratch *s)
 	uint64_t word = k->tx, change = gnet__word_at(word, k->t.tail) - word - GNET_L_HELD;
 
 	k->tx = gnet__word_at(word, k->t.tail);
-	gnet__known_refresh(net, k);
+	if (k->t.looks >= GNET__TX_LOOK || k->left < GNET_MINI_BYTES / 2)
+		gnet__known_refresh(net, k);
 	if (k->tx)
 		gnet_dev_add_relaxed(&k->sk->tx, change);
 	else /* more than the position was stored */

@@ -62,7 +62,7 @@ GNET_DEV void gnet__wait_on(struct gnet__wait *w)
 	w->since = 0;
 }
 
-/* gnet__spin for a wait that the socket's limit ends: it counts from the call's first turn. */
+/* gnet__spin for a wait that the socket's limit ends: it counts from the call's first turn here. */
 GNET_DEV int gnet__limited_spin(gnet_t *net, struct gnet__wait *w)
 {
 	if (!w->until && w->limit) {
@@ -90,7 +90,7 @@ GNET_DEV uint32_t gnet__line_flags(gnet_t *net, int fd)
  * The socket's error, if no call was told of it yet, else `later`. Who is told ends a stream for senders: they need not look
  * across the bus to find out.
  */
-GNET_DEV int64_t gnet__sock_error(gnet_t *net, int fd, struct gnet_sock *sk, int64_t later)
+GNET__COLD int64_t gnet__sock_error(gnet_t *net, int fd, struct gnet_sock *sk, int64_t later)
 {
 	uint64_t txw, number, seen = gnet_dev_load(&sk->err_seen);
 
@@ -113,7 +113,7 @@ GNET_DEV int64_t gnet__sock_error(gnet_t *net, int fd, struct gnet_sock *sk, int
 }
 
 /* gnet__limited_spin for a wait that others see in a table once it is a long one; w->told says that they do. */
-GNET_DEV int gnet__seen_limited(gnet_t *net, uint32_t call, int fd, struct gnet__wait *w)
+GNET__COLD int gnet__seen_limited(gnet_t *net, uint32_t call, int fd, struct gnet__wait *w)
 {
 	int rc;
 
@@ -198,8 +198,8 @@ GNET_DEV void gnet__turn_over(gnet_t *net, struct gnet__wait *w)
  * GNET_L_CONNECTED or GNET_L_LISTENING, which the side must have; a connect that has ended since is noted. 0 and w->word;
  * or -EBADF, -EAGAIN, why the wait ended, or `wrong` for another state.
  */
-GNET_DEV int gnet__take(gnet_t *net, int fd, uint64_t *side, uint64_t state, int wrong,
-			struct gnet__wait *w)
+GNET__COLD int gnet__take(gnet_t *net, int fd, uint64_t *side, uint64_t state, int wrong,
+			  struct gnet__wait *w)
 {
 	uint64_t old = gnet_dev_load_acquire(side), also = 0;
 
@@ -244,13 +244,15 @@ GNET_DEV int gnet__take(gnet_t *net, int fd, uint64_t *side, uint64_t state, int
 }
 
 /* gnet__spin for the holder of a side: also ends when the socket is being closed (a GPU looks every 8th turn). */
-GNET_DEV int gnet__side_spin(gnet_t *net, uint64_t *side, struct gnet__wait *w)
+GNET__COLD int gnet__side_spin(gnet_t *net, uint64_t *side, struct gnet__wait *w)
 {
 #ifdef __CUDACC__
-	if ((w->turn & 7u) != 7u)
-		return gnet__limited_spin(net, w);
+	int look = (w->turn & 7u) == 7u;
+#else
+	int look = 1;
 #endif
-	if (gnet_dev_load(side) & GNET_L_CLOSING)
+
+	if (look && (gnet_dev_load(side) & GNET_L_CLOSING))
 		return -GNET__EBADF;
 	return gnet__limited_spin(net, w);
 }
@@ -291,8 +293,8 @@ GNET_DEV void gnet__told_end(gnet_t *net, int fd, int side, const struct gnet__w
  * gnet__side_spin for a wait at `pos` that may take long. `side`: GNET_WAIT_RX or _TX. When it has, it asks for a hint, and since the
  * news may have come just before, looks once more; on a GPU it naps then.
  */
-GNET_DEV int gnet__told_spin(gnet_t *net, int fd, struct gnet_sock *sk, int side, uint64_t pos,
-			     struct gnet__wait *w)
+GNET__COLD int gnet__told_spin(gnet_t *net, int fd, struct gnet_sock *sk, int side, uint64_t pos,
+			       struct gnet__wait *w)
 {
 	uint64_t *word = side == GNET_WAIT_RX ? &sk->rx : &sk->tx;
 	int rc;

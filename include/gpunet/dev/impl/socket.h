@@ -40,7 +40,7 @@
 		return (int)rc_;                                     \
 	} while (0)
 
-GNET_DEV int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
+GNET__COLD int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
 {
 	uint64_t nonblock = type & GNET_SOCK_NONBLOCK ? GNET_L_NONBLOCK : 0;
 	int64_t fd = 0;
@@ -70,7 +70,7 @@ GNET_DEV int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
 	return fd;
 }
 
-GNET_DEV int64_t gnet__bind(gnet_t *net, int fd, const void *addr, uint32_t len)
+GNET__COLD int64_t gnet__bind(gnet_t *net, int fd, const void *addr, uint32_t len)
 {
 	int64_t rc = gnet__enter(net, fd);
 
@@ -119,7 +119,7 @@ GNET_DEV void gnet__mark_connected(struct gnet_sock *sk, const void *addr)
 	}
 }
 
-GNET_DEV int64_t gnet__connect(gnet_t *net, int fd, const void *addr, uint32_t len)
+GNET__COLD int64_t gnet__connect(gnet_t *net, int fd, const void *addr, uint32_t len)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
 	int64_t rc = gnet__enter(net, fd);
@@ -140,7 +140,7 @@ GNET_DEV int64_t gnet__connect(gnet_t *net, int fd, const void *addr, uint32_t l
 	return rc;
 }
 
-GNET_DEV int64_t gnet__listen(gnet_t *net, int fd, int backlog)
+GNET__COLD int64_t gnet__listen(gnet_t *net, int fd, int backlog)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
 	int64_t rc = gnet__enter(net, fd);
@@ -181,7 +181,7 @@ GNET_DEV int64_t gnet__accept_next(gnet_t *net, int fd, struct gnet_sock *sk, st
 	}
 }
 
-GNET_DEV int64_t gnet__accept(gnet_t *net, int fd, void *addr, uint32_t *len, int flags)
+GNET__COLD int64_t gnet__accept(gnet_t *net, int fd, void *addr, uint32_t *len, int flags)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
 	struct gnet__wait w;
@@ -207,7 +207,7 @@ GNET_DEV int64_t gnet__accept(gnet_t *net, int fd, void *addr, uint32_t *len, in
 	return conn;
 }
 
-GNET_DEV int64_t gnet__shutdown(gnet_t *net, int fd, int how)
+GNET__COLD int64_t gnet__shutdown(gnet_t *net, int fd, int how)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
 	struct gnet__wait w;
@@ -266,7 +266,7 @@ GNET_DEV int64_t gnet__close_linger(gnet_t *net, int fd)
 }
 
 /* The last one in a socket that is being closed gives it up. */
-GNET_DEV int64_t gnet__close_finish(gnet_t *net, int fd, struct gnet_sock *sk)
+GNET__COLD int64_t gnet__close_finish(gnet_t *net, int fd, struct gnet_sock *sk)
 {
 	uint64_t rx = gnet_dev_load(&sk->rx), claimed;
 	int64_t rc;
@@ -314,7 +314,7 @@ GNET_DEV int gnet__close_wait(gnet_t *net, int fd, struct gnet_sock *sk)
 	return rc;
 }
 
-GNET_DEV int64_t gnet__close(gnet_t *net, int fd)
+GNET__COLD int64_t gnet__close(gnet_t *net, int fd)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
 	uint32_t q = gnet__queue(net, fd);
@@ -338,7 +338,7 @@ GNET_DEV int64_t gnet__close(gnet_t *net, int fd)
 	return rc ? rc : gnet__close_finish(net, fd, sk);
 }
 
-GNET_DEV int64_t gnet__getname(gnet_t *net, uint32_t op, int fd, void *addr, uint32_t *len)
+GNET__COLD int64_t gnet__getname(gnet_t *net, uint32_t op, int fd, void *addr, uint32_t *len)
 {
 	int64_t rc = gnet__enter(net, fd);
 

@@ -100,31 +100,62 @@ GNET_DEV void gnet__look_at(struct gnet__look *k, uint64_t c0, uint64_t head, ui
 	k->good = k->avail && in >= k->avail;
 }
 
-/* Thread 0, a look that was not good: 0 when s->rc is decided, 1 for another turn. */
-GNET_DEV uint32_t gnet__recv_else(gnet_t *net, int fd, struct gnet__scratch *s,
-				  const struct gnet__look *k, uint64_t len)
+/* Thread 0, a look that found neither cells nor bytes in the ring: 0 when s->rc is decided, 1 for another turn. */
+GNET__COLD uint32_t gnet__recv_else(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t c0,
+				    uint32_t avail)
+{
+	if (!avail)
+		return gnet__recv_idle(net, fd, s, (uint32_t)(c0 >> GNET_LINE_FLAGS_SHIFT) & 0xff);
+	s->rc = gnet__side_spin(net, &s->sk->rx, &s->wait); /* the line is being rewritten */
+	return !s->rc;
+}
+
+/*
+ * Thread 0, a look that found nothing, on a GPU: may it be made again at once? All else that a turn of the wait does, the first load of the
+ * time limit among it, is for every eighth turn: a message that comes soon does not meet it.
+ */
+GNET_DEV uint32_t gnet__look_again(struct gnet__wait *w, const struct gnet__look *k)
+{
+#ifdef __CUDACC__
+	const uint64_t ends = (uint64_t)(GNET_LINE_ERR | GNET_LINE_EOF) << GNET_LINE_FLAGS_SHIFT;
+
+	if (k->avail || (k->c0 & ends) || w->dontwait || (w->turn & 7u) == 7u ||
+	    w->turn >= GNET__SPIN_LONG)
+		return 0;
+	w->turn++;
+	return 1;
+#else
+	(void)w;
+	(void)k;
+	return 0;
+#endif
+}
+
+/* Thread 0, a look that was not good: are there bytes in the ring? */
+GNET_DEV int gnet__look_ring(gnet_t *net, int fd, struct gnet__scratch *s,
+			     const struct gnet__look *k, uint64_t len)
 {
 	uint64_t c0 = k->c0;
 
-	if (!k->avail)
-		return gnet__recv_idle(net, fd, s, (uint32_t)(c0 >> GNET_LINE_FLAGS_SHIFT) & 0xff);
-	if (!(c0 >> GNET_LINE_INLINE_SHIFT & 0x7f) && gnet__cell1_valid(s->cell[1], c0)) {
-		/* While bytes wait in the ring the segment stays, so a newer cell 0 only adds bytes. */
-		if (!s->acquire)
-			c0 = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(fd)].line.cell[0]);
-		gnet__recv_ring(s, c0, len);
+	if (!k->avail || (c0 >> GNET_LINE_INLINE_SHIFT & 0x7f) ||
+	    !gnet__cell1_valid(s->cell[1], c0))
 		return 0;
-	}
-	s->rc = gnet__side_spin(net, &s->sk->rx, &s->wait); /* the line is being rewritten */
-	return !s->rc;
+	/* While bytes wait in the ring the segment stays, so a newer cell 0 only adds bytes. */
+	if (!s->acquire)
+		c0 = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(fd)].line.cell[0]);
+	gnet__recv_ring(s, c0, len);
+	return 1;
 }
 
 /* Thread 0: after a look. */
 GNET_DEV uint32_t gnet__recv_look(gnet_t *net, int fd, struct gnet__scratch *s,
 				  const struct gnet__look *k, uint64_t len)
 {
+	if (!k->good && gnet__look_again(&s->wait, k))
+		return 1;
 	if (!k->good)
-		return gnet__recv_else(net, fd, s, k, len);
+		return !gnet__look_ring(net, fd, s, k, len) &&
+		       gnet__recv_else(net, fd, s, k->c0, k->avail);
 	if (s->acquire)
 		gnet_dev_store(&s->sk->rx_ring, 0);
 	s->cells = 1;
@@ -396,8 +427,8 @@ GNET_DEV void gnet__recv_plan_to(struct gnet__scope sc, gnet_t *net, int fd,
 	}
 }
 
-GNET_DEV void gnet__recv_plan(struct gnet__scope sc, gnet_t *net, int fd, struct gnet__scratch *s,
-			      uint64_t len, int flags)
+GNET__COLD void gnet__recv_plan(struct gnet__scope sc, gnet_t *net, int fd, struct gnet__scratch *s,
+				uint64_t len, int flags)
 {
 	gnet__recv_plan_to(sc, net, fd, s, len, flags, 0);
 }
@@ -409,7 +440,7 @@ GNET_DEV void gnet__recv_move(struct gnet__scope sc, gnet_t *net, const struct g
 	if (s->cells)
 		gnet__cells_move(sc, s, s->at, dst, n, sc.n);
 	else
-		gnet__ring_read(sc, net, s->seg, s->at, dst, n);
+		gnet__ring_read(sc, net, gnet__rings_of(net), s->seg, s->at, dst, n);
 }
 
 /*
@@ -421,6 +452,21 @@ GNET_DEV uint32_t gnet__publisher(struct gnet__scope sc)
 	return sc.n > 32 ? 32 : 0;
 }
 
+/* What the end of a grecv needs, loaded before its wait. */
+struct gnet__ways {
+	struct gnet__rings rings;
+	struct gnet_sock_bus *bus;
+	struct gnet_hops *hops; /* the socket's, or 0 */
+};
+
+GNET_DEV struct gnet__ways gnet__ways_of(gnet_t *net, int fd)
+{
+	struct gnet__ways w = { gnet__rings_of(net), &net->bus[GNET_FD_SLOT(fd)],
+				net->hops ? &net->hops[GNET_FD_SLOT(fd)] : 0 };
+
+	return w;
+}
+
 /* What a call of grecv knows between its steps; each thread of the scope has its own. */
 struct gnet__recv_call {
 	uint64_t got;
@@ -428,31 +474,19 @@ struct gnet__recv_call {
 	int64_t rc;    /* of the last step */
 	int anew;      /* of the publisher: another's head may still be on its way */
 	int given;     /* the side went back with the last step */
-	int quick;     /* it may do so in the first warp */
 	int ends;      /* the side goes back with the head, which is `end`: one release for both */
 	uint64_t end;
-	struct gnet__rings rings;
-	struct gnet_sock_bus *bus; /* of the publisher, as hops */
-	struct gnet_hops *hops;    /* the socket's, or 0 */
+	struct gnet__ways ways;
 };
 
-/* One step: waits for bytes and moves them. 1: there may be another. */
+/* One step: moves the bytes that were waited for. 1: there may be another. */
 GNET_DEV int gnet__recv_step(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
 			     struct gnet_sock *sk, void *buf, uint64_t len, int flags,
 			     struct gnet__recv_call *c)
 {
-	int cells;
+	int cells = (int)s->cells;
 
-	if (sc.tid < sc.lanes)
-		gnet__recv_plan_to(sc, net, fd, s, len - c->got, flags,
-				   c->quick ? (uint8_t *)buf : 0);
-	gnet__sync(sc);
-	c->given = s->quick != 0;
-	c->rc = (int64_t)s->quick;
-	if (c->given)
-		return 0;
 	c->rc = s->rc;
-	cells = (int)s->cells;
 	/* s->acquire: rx_ring was stored, so the side goes back with release (K2). */
 	c->given =
 		c->rc > 0 && cells && !s->acquire && !(flags & (GNET_MSG_PEEK | GNET_MSG_WAITALL));
@@ -467,8 +501,8 @@ GNET_DEV int gnet__recv_step(struct gnet__scope sc, struct gnet__scratch *s, gne
 	if (c->rc > 0 && cells)
 		gnet__cells_move(sc, s, s->at, (uint8_t *)buf + c->got, (uint64_t)c->rc, sc.n);
 	else if (c->rc > 0)
-		gnet__rings_read(sc, net, c->rings, s->seg, s->at, (uint8_t *)buf + c->got,
-				 (uint64_t)c->rc);
+		gnet__ring_read(sc, net, c->ways.rings, s->seg, s->at, (uint8_t *)buf + c->got,
+				(uint64_t)c->rc);
 	if (c->given && sc.tid == 0)
 		gnet__recv_remember(net, fd, s, (uint64_t)c->rc);
 	gnet__sync(sc);
@@ -490,48 +524,41 @@ GNET_DEV int gnet__recv_step(struct gnet__scope sc, struct gnet__scratch *s, gne
 }
 
 /* The publisher, at a call's end: the head up to which bytes were taken is published, and the side goes back. */
-GNET_DEV void gnet__recv_end(gnet_t *net, int fd, struct gnet_sock *sk,
-			     const struct gnet__recv_call *c, uint64_t give)
+GNET_DEV void gnet__recv_end(gnet_t *net, int fd, struct gnet_sock *sk, const struct gnet__ways *w,
+			     uint64_t end, uint64_t give)
 {
-	gnet_dev_store(&sk->rx_head, c->end);
-	if (c->hops)
-		gnet__stamp(&c->hops->seen, c->end);
-	gnet_release_both(&c->bus->head, c->end, &sk->rx, give);
+	gnet_dev_store(&sk->rx_head, end);
+	if (w->hops)
+		gnet__stamp(&w->hops->seen, end);
+	gnet_release_both(&w->bus->head, end, &sk->rx, give);
 	gnet__kick(net, gnet__queue(net, fd) | GNET_KICK_ROOM);
 }
 
-GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
-			    void *buf, uint64_t len, int flags)
+/* What is left of a grecv that its first look has not ended. `waited`: the first step's bytes, end or error are known. */
+GNET__COLD int64_t gnet__recv_rest(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
+				   int fd, void *buf, uint64_t len, int flags,
+				   struct gnet__ways ways, int waited)
 {
-	struct gnet__recv_call c = { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0 }, 0, 0 };
-	struct gnet_sock *sk;
+	struct gnet__recv_call c = { 0, 0, s->fail, 0, 0, 0, 0, ways };
+	struct gnet_sock *sk = s->sk;
+	int nonblock = s->wait.dontwait;
 	uint64_t taken, give;
-	int nonblock;
 
-	/* The call before this one may still be giving the side back, in another thread of the scope. */
-	if (flags & GNET_MSG_DONTWAIT)
-		gnet__sync(sc);
-	if (sc.tid == 0)
-		gnet__recv_begin(net, fd, s, flags);
-	gnet__sync(sc);
-	sk = s->sk;
 	if (!sk) {
-		c.rc = s->fail;
 		gnet__sync(sc);
 		return c.rc == GNET__IS_DGRAM ? gnet__recv_one(sc, s, net, fd, buf, len, flags)
 					      : c.rc;
 	}
-	nonblock = s->wait.dontwait;
-	/* K1: nobody else's head is on its way. And the next call of who does not wait must not find the side held by this one. */
-	c.quick = !s->anew && !nonblock && !(flags & (GNET_MSG_PEEK | GNET_MSG_WAITALL));
-	/* The look is on its way while this call finds its bytes, and so is what the end of the call needs. */
-	c.rings = gnet__rings_of(net);
-	c.bus = &net->bus[GNET_FD_SLOT(fd)];
-	c.hops = net->hops ? &net->hops[GNET_FD_SLOT(fd)] : 0;
+	/* The look is on its way while this call finds its bytes. */
 	c.anew = s->anew && sc.tid == gnet__publisher(sc);
-	c.head = c.anew ? gnet_sys_load(&c.bus->head) : 0;
-	while (gnet__recv_step(sc, s, net, fd, sk, buf, len, flags, &c))
-		continue;
+	c.head = c.anew ? gnet_sys_load(&ways.bus->head) : 0;
+	do {
+		if (!waited && sc.tid < sc.lanes)
+			gnet__recv_plan(sc, net, fd, s, len - c.got, flags);
+		if (!waited)
+			gnet__sync(sc);
+		waited = 0;
+	} while (gnet__recv_step(sc, s, net, fd, sk, buf, len, flags, &c));
 	if (c.given)
 		return c.rc;
 	taken = flags & GNET_MSG_PEEK ? 0 : c.got;
@@ -540,12 +567,56 @@ GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet
 	/* As gnet__give, which would load what is known: the next call waits for it. */
 	give = (taken << GNET_L_AT_SHIFT) - GNET_L_HELD;
 	if (sc.tid == gnet__publisher(sc) && c.ends)
-		gnet__recv_end(net, fd, sk, &c, give);
+		gnet__recv_end(net, fd, sk, &ways, c.end, give);
 	else if (sc.tid == gnet__publisher(sc))
 		gnet_dev_add_release(&sk->rx, give);
 	if (nonblock)
 		gnet__sync(sc); /* the next call must not find the side held by this one */
 	return c.got ? (int64_t)c.got : c.rc;
+}
+
+/* All of a grecv behind its wait whose only step is by the ring. */
+GNET_DEV int64_t gnet__recv_here(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
+				 int fd, void *buf, const struct gnet__ways *w)
+{
+	uint64_t n = (uint64_t)s->rc, end = s->head + n;
+	struct gnet_sock *sk = s->sk;
+
+	gnet__rings_read(sc, net, w->rings, s->seg, s->at, (uint8_t *)buf, n);
+	gnet__sync(sc);
+	if (sc.tid == 0)
+		gnet__recv_remember(net, fd, s, n);
+	if (sc.tid == gnet__publisher(sc))
+		gnet__recv_end(net, fd, sk, w, end, (n << GNET_L_AT_SHIFT) - GNET_L_HELD);
+	return (int64_t)n;
+}
+
+GNET_DEV int64_t gnet__recv(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
+			    void *buf, uint64_t len, int flags)
+{
+	struct gnet__ways ways;
+	uint32_t got;
+
+	/* The call before this one may still be giving the side back, in another thread of the scope. */
+	if (flags & GNET_MSG_DONTWAIT)
+		gnet__sync(sc);
+	if (sc.tid == 0)
+		gnet__recv_begin(net, fd, s, flags);
+	gnet__sync(sc);
+	ways = gnet__ways_of(net, fd);
+	/* K1: nobody else's head is on its way. And the next call of who does not wait must not find the side held by this one. */
+	if (sc.kind == GNET__THREAD || !s->sk || s->anew || s->wait.dontwait ||
+	    (flags & (GNET_MSG_PEEK | GNET_MSG_WAITALL)))
+		return gnet__recv_rest(sc, s, net, fd, buf, len, flags, ways, 0);
+	if (sc.tid < sc.lanes)
+		gnet__recv_plan_to(sc, net, fd, s, len, flags, (uint8_t *)buf);
+	gnet__sync(sc);
+	got = s->quick;
+	if (got)
+		return (int64_t)got;
+	if (s->rc > 0 && !s->cells)
+		return gnet__recv_here(sc, s, net, fd, buf, &ways);
+	return gnet__recv_rest(sc, s, net, fd, buf, len, flags, ways, 1);
 }
 
 GNET_DEV int64_t grecv(gnet_t *net, int fd, void *buf, uint64_t len, int flags)
@@ -599,11 +670,11 @@ GNET_DEV int64_t gnet__send_room(gnet_t *net, int fd, struct gnet_sock *sk, stru
 }
 
 /* Waits until `enough` may be handed over (some, with dontwait): how much, or why not. */
-GNET_DEV int64_t gnet__send_wait(gnet_t *net, int fd, struct gnet_sock *sk, struct gnet__tx *t,
-				 uint64_t enough, struct gnet__wait *w)
+GNET__COLD int64_t gnet__send_wait(gnet_t *net, int fd, struct gnet_sock *sk, struct gnet__tx t,
+				   uint64_t enough, struct gnet__wait *w)
 {
 	for (;;) {
-		int64_t room = gnet__send_room(net, fd, sk, t, enough, w);
+		int64_t room = gnet__send_room(net, fd, sk, &t, enough, w);
 		int rc;
 
 		if (room < 0 || (uint64_t)room >= enough || (w->dontwait && room > 0))
@@ -612,14 +683,14 @@ GNET_DEV int64_t gnet__send_wait(gnet_t *net, int fd, struct gnet_sock *sk, stru
 			return -GNET__EAGAIN;
 		if (gnet_dev_load(&sk->tx) & (GNET_L_SHUT_WR | GNET_L_FAILED))
 			return -GNET__EPIPE;
-		rc = gnet__told_spin(net, fd, sk, GNET_WAIT_TX, t->tail, w);
+		rc = gnet__told_spin(net, fd, sk, GNET_WAIT_TX, t.tail, w);
 		if (rc)
 			return rc;
 	}
 }
 
 /* Gives the socket a send segment if it has none; if none is to be had, this call's bytes go inline. */
-GNET_DEV int gnet__send_attach(gnet_t *net, int fd, struct gnet__scratch *s)
+GNET__COLD int gnet__send_attach(gnet_t *net, int fd, struct gnet__scratch *s)
 {
 	struct gnet_sock *sk = s->sk;
 	int64_t seg;
@@ -651,7 +722,7 @@ GNET_DEV void gnet__send_end(gnet_t *net, int fd, struct gnet_sock *sk)
 }
 
 /* Thread 0: checks and takes the send side. */
-GNET_DEV void gnet__send_begin(gnet_t *net, int fd, struct gnet__scratch *s, int flags)
+GNET__COLD void gnet__send_begin(gnet_t *net, int fd, struct gnet__scratch *s, int flags)
 {
 	struct gnet_sock *sk = gnet__slot(net, fd);
 	int rc = flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL) ? -GNET__EOPNOTSUPP
@@ -682,11 +753,10 @@ GNET_DEV void gnet__plan_ring(gnet_t *net, int fd, struct gnet__scratch *s, uint
 	if (most > len)
 		most = len;
 	/* Not as soon as a few bytes fit, or steps become tiny. */
-	n = gnet__send_wait(net, fd, s->sk, &t, most, &s->wait);
+	n = gnet__send_wait(net, fd, s->sk, t, most, &s->wait);
 	if (n > (int64_t)most)
 		n = (int64_t)most;
 	s->cells = 0;
-	s->placed = 0;
 	s->at = t.tail;
 	s->seg = t.seg - 1;
 	s->rc = n;
@@ -721,7 +791,7 @@ GNET_DEV void gnet__plan_cells(gnet_t *net, int fd, struct gnet__scratch *s, uin
 	if (!rc && (room < 0 || (uint64_t)room < enough)) {
 		gnet__put(net, q, pos, 0, 0, 0, 0);
 		if (room >= 0)
-			room = gnet__send_wait(net, fd, sk, &t, enough, &s->wait);
+			room = gnet__send_wait(net, fd, sk, t, enough, &s->wait);
 		if (room > 0) {
 			rc = gnet__reserve(net, q, &pos);
 			room = rc ? rc : room;
@@ -808,41 +878,30 @@ GNET_DEV int gnet__send_tail(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t
 	return gnet__post(net, (uint32_t)sk->queue, GNET_OP_TX, fd, tail, 1);
 }
 
-/* Thread 0, after a step of n bytes by the ring: a place for its entry, if there is none yet, and when they were stored. */
+/* Thread 0, after a step of n bytes by the ring: a place for its entry, and when they were stored. */
 GNET_DEV void gnet__tail_place(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t n)
 {
 	uint32_t q = (uint32_t)s->sk->queue;
-	struct gnet_hops *hops;
+	struct gnet_hops *hops = net->hops ? &net->hops[GNET_FD_SLOT(fd)] : 0;
 	uint64_t pos = 0;
 
-	if (s->placed) {
-		hops = gnet__known_of(s, fd)->hops;
-	} else {
-		hops = net->hops ? &net->hops[GNET_FD_SLOT(fd)] : 0;
-		gnet_dev_store(&s->sk->tx_tail, s->at + n);
-		s->fail = gnet__reserve(net, q, &pos);
-		s->lost = s->fail ? (uint32_t)n : 0;
-		gnet__at_place(net, s, q, pos);
-	}
+	gnet_dev_store(&s->sk->tx_tail, s->at + n);
+	s->fail = gnet__reserve(net, q, &pos);
+	s->lost = s->fail ? (uint32_t)n : 0;
+	gnet__at_place(net, s, q, pos);
 	if (hops)
 		gnet__stamp(&hops->stored, s->at + n);
 }
 
 /*
- * Lanes, T3: the scope has stored the step's n bytes into the ring and has met. Only cell 0 must come after them. Lanes' stores cross
- * the bus together, one thread's one by one.
+ * Lanes, T3: the scope has stored a step's bytes into the ring, up to `tail`, and has met. Only cell 0 must come after them. Lanes' stores
+ * cross the bus together, one thread's one by one.
  */
-GNET_DEV void gnet__send_tail_lanes(struct gnet__scope sc, gnet_t *net, int fd,
-				    struct gnet__scratch *s, uint64_t n)
+GNET_DEV void gnet__tail_cells(struct gnet__scope sc, gnet_t *net, int fd,
+			       const struct gnet__scratch *s, uint64_t tail)
 {
-	uint64_t tail = s->at + n;
 	uint32_t i;
 
-	if (sc.tid == 0)
-		gnet__tail_place(net, fd, s, n);
-	gnet__sync_lanes(sc);
-	if (s->fail)
-		return;
 	for (i = sc.tid ? sc.tid : sc.lanes; i < GNET_CELLS; i += sc.lanes)
 		gnet_sys_store(&s->entry->cell[i], s->tag | (i == 1 ? tail << 8 : 0));
 	if (sc.tid == 0)
@@ -909,37 +968,47 @@ GNET_DEV void gnet__send_start(gnet_t *net, int fd, struct gnet__scratch *s, uin
 		gnet__send_plan(net, fd, s, len);
 }
 
-/* One step: its bytes, 0 if there are none to send, or why not. `start`: it takes the send side before, if that try has not. */
-GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
-				 struct gnet__scratch *s, const uint8_t *src, uint64_t len,
-				 const struct gnet__try *start, int flags)
+/* The bytes of this lane's cell, if the message is one for an entry. */
+GNET_DEV uint64_t gnet__send_mine(struct gnet__scope sc, const uint8_t *src, uint64_t len)
 {
-	const int large = len > GNET_INLINE_MAX;
-	struct gnet__rings r = { 0, 0 };
-	int64_t rc;
+	uint32_t small = len <= GNET_INLINE_MAX ? (uint32_t)len : 0;
 
-	if (large) /* on their way while the side is taken */
-		r = gnet__rings_of(net);
-	if (sc.tid < sc.lanes) {
-		uint32_t small = len <= GNET_INLINE_MAX ? (uint32_t)len : 0;
-		uint64_t mine = gnet__cell_bytes(src, sc.tid < GNET_CELLS ? sc.tid : 0, small);
+	return gnet__cell_bytes(src, sc.tid < GNET_CELLS ? sc.tid : 0, small);
+}
 
-		if (!start || !gnet__send_tried(sc, net, fd, s, start, src, mine, len)) {
-			if (sc.tid == 0 && start)
-				gnet__send_start(net, fd, s, len, flags);
-			else if (sc.tid == 0)
-				gnet__send_plan(net, fd, s, len);
-			gnet__sync_lanes(sc);
-			if (s->rc > 0 && s->cells)
-				gnet__send_cells(sc, net, fd, s, src, mine, small);
-		}
-	}
-	gnet__sync(sc);
-	rc = s->rc;
+/* Lanes: a step is decided and, if it rides in an entry, on its way. `start`: it takes the send side before. */
+GNET__COLD void gnet__send_lanes(struct gnet__scope sc, gnet_t *net, int fd,
+				 struct gnet__scratch *s, const uint8_t *src, uint64_t mine,
+				 uint64_t len, int start, int flags)
+{
+	if (sc.tid == 0 && start)
+		gnet__send_start(net, fd, s, len, flags);
+	else if (sc.tid == 0)
+		gnet__send_plan(net, fd, s, len);
+	gnet__sync_lanes(sc);
+	if (s->rc > 0 && s->cells)
+		gnet__send_cells(sc, net, fd, s, src, mine, len <= GNET_INLINE_MAX ? len : 0);
+}
+
+/* Lanes, after a step of n bytes by the ring. */
+GNET_DEV void gnet__send_tail_lanes(struct gnet__scope sc, gnet_t *net, int fd,
+				    struct gnet__scratch *s, uint64_t n)
+{
+	if (sc.tid == 0)
+		gnet__tail_place(net, fd, s, n);
+	gnet__sync_lanes(sc);
+	if (!s->fail)
+		gnet__tail_cells(sc, net, fd, s, s->at + n);
+}
+
+/* All threads: a step that was decided goes by the ring, if that is its way. Its bytes, 0 if there are none to send, or why not. */
+GNET_DEV int64_t gnet__send_moved(struct gnet__scope sc, gnet_t *net, int fd,
+				  struct gnet__scratch *s, const uint8_t *src, struct gnet__rings r)
+{
+	int64_t rc = s->rc;
+
 	if (rc > 0 && s->sk && !s->cells) {
-		if (!large)
-			r = gnet__rings_of(net);
-		gnet__rings_write(sc, net, r, s->seg, s->at, src, (uint64_t)rc);
+		gnet__ring_write(sc, net, r, s->seg, s->at, src, (uint64_t)rc);
 		gnet__sync(sc);
 		if (sc.tid < sc.lanes)
 			gnet__send_tail_lanes(sc, net, fd, s, (uint64_t)rc);
@@ -947,13 +1016,24 @@ GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
 	return rc;
 }
 
-GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
-			    const void *buf, uint64_t len, int flags)
+/* A step of a call that holds the send side. */
+GNET_DEV int64_t gnet__send_step(struct gnet__scope sc, gnet_t *net, int fd,
+				 struct gnet__scratch *s, const uint8_t *src, uint64_t len)
+{
+	struct gnet__rings r = gnet__rings_of(net); /* on their way meanwhile */
+
+	if (sc.tid < sc.lanes)
+		gnet__send_lanes(sc, net, fd, s, src, gnet__send_mine(sc, src, len), len, 0, 0);
+	gnet__sync(sc);
+	return gnet__send_moved(sc, net, fd, s, src, r);
+}
+
+/* The first step is decided, and has gone if it is one for an entry; all threads know. */
+GNET_DEV void gnet__send_first(struct gnet__scope sc, gnet_t *net, int fd, struct gnet__scratch *s,
+			       const uint8_t *src, uint64_t len, int flags)
 {
 	struct gnet__ready r = { 0, 0, 0 };
 	struct gnet__try t = { 0, 0, 0, 0, 0, 0 };
-	uint64_t sent;
-	int64_t rc;
 
 	if (sc.tid == 0)
 		r = gnet__send_ready(net, fd, s, len, flags);
@@ -962,8 +1042,24 @@ GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet
 	   behind a place that was taken and not filled (S2). */
 	if (sc.tid == 0)
 		t = gnet__send_try(&r);
-	rc = gnet__send_step(sc, net, fd, s, (const uint8_t *)buf, len, &t, flags);
-	sent = rc > 0 ? (uint64_t)rc : 0;
+	if (sc.tid < sc.lanes) {
+		uint64_t mine = gnet__send_mine(sc, src, len);
+
+		if (!gnet__send_tried(sc, net, fd, s, &t, src, mine, len))
+			gnet__send_lanes(sc, net, fd, s, src, mine, len, 1, flags);
+	}
+	gnet__sync(sc);
+}
+
+/* What is left of a gsend behind that, if its socket was not known. */
+GNET__COLD int64_t gnet__send_rest(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
+				   int fd, const void *buf, uint64_t len, int flags,
+				   struct gnet__rings r)
+{
+	const uint8_t *src = (const uint8_t *)buf;
+	int64_t rc = gnet__send_moved(sc, net, fd, s, src, r);
+	uint64_t sent = rc > 0 ? (uint64_t)rc : 0;
+
 	if (!s->sk) {
 		gnet__sync(sc);
 		return rc == GNET__IS_DGRAM ? gnet__send_one(sc, s, net, fd, buf, len, flags) : rc;
@@ -972,7 +1068,7 @@ GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet
 		gnet__sync(sc);
 		if (sc.tid == 0)
 			gnet__wait_on(&s->wait);
-		rc = gnet__send_step(sc, net, fd, s, (const uint8_t *)buf + sent, len - sent, 0, 0);
+		rc = gnet__send_step(sc, net, fd, s, src + sent, len - sent);
 		sent += rc > 0 ? (uint64_t)rc : 0;
 	}
 	gnet__sync(sc);
@@ -981,9 +1077,7 @@ GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet
 		sent -= s->lost;
 		rc = -GNET__EIO;
 	}
-	if (sc.tid == 0 && s->known_now) {
-		gnet__known_end(net, fd, s);
-	} else if (sc.tid == 0) {
+	if (sc.tid == 0) {
 		gnet__send_detach(net, fd, s->sk);
 		gnet__send_remember(net, fd, s);
 		if (s->lost)
@@ -991,6 +1085,40 @@ GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet
 		gnet__give(&s->sk->tx, GNET_L_HELD);
 	}
 	return sent ? (int64_t)sent : rc;
+}
+
+/* All threads: the bytes of a message that has its place go by the ring, and then its entry. */
+GNET_DEV void gnet__send_placed(struct gnet__scope sc, gnet_t *net, int fd, struct gnet__scratch *s,
+				const uint8_t *src, uint64_t len, struct gnet__rings r)
+{
+	uint64_t tail = s->at + len;
+
+	gnet__rings_write(sc, net, r, s->seg, s->at, src, len);
+	gnet__sync(sc);
+	if (sc.tid == 0 && gnet__known_of(s, fd)->hops)
+		gnet__stamp(&gnet__known_of(s, fd)->hops->stored, tail);
+	if (sc.tid < sc.lanes)
+		gnet__tail_cells(sc, net, fd, s, tail);
+}
+
+GNET_DEV int64_t gnet__send(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net, int fd,
+			    const void *buf, uint64_t len, int flags)
+{
+	const int large = len > GNET_INLINE_MAX;
+	struct gnet__rings r = { 0, 0 };
+
+	if (large) /* on their way while the side is taken */
+		r = gnet__rings_of(net);
+	gnet__send_first(sc, net, fd, s, (const uint8_t *)buf, len, flags);
+	if (sc.kind == GNET__THREAD || !s->known_now)
+		return gnet__send_rest(sc, s, net, fd, buf, len, flags,
+				       large ? r : gnet__rings_of(net));
+	if (large)
+		gnet__send_placed(sc, net, fd, s, (const uint8_t *)buf, len, r);
+	gnet__sync(sc);
+	if (sc.tid == 0)
+		gnet__known_end(net, fd, s);
+	return (int64_t)len;
 }
 
 GNET_DEV int64_t gsend(gnet_t *net, int fd, const void *buf, uint64_t len, int flags)

@@ -67,7 +67,8 @@ GNET_DEV int64_t gsend(gnet_t *net, int fd, const void *buf, uint64_t len, int f
 
 /* Waits for bytes and returns how many of them, at most `len`, are now in `buf`; 0 at the end of the stream (or len = 0).
  * MSG_DONTWAIT: -EAGAIN if none is there; MSG_PEEK: leaves them; MSG_WAITALL: waits for all `len`, fewer at the end or an
- * error, but not together with MSG_PEEK, which is content with what is there (Linux would wait). -EAGAIN, -ECONNRESET, -ENOTCONN, -EOPNOTSUPP. */
+ * error, but not together with MSG_PEEK, which is content with what is there (Linux would wait). -EAGAIN, -ECONNRESET, -ENOTCONN, -EOPNOTSUPP;
+ * -ETIMEDOUT without a time limit: the peer has vanished and TCP gave up (SO_KEEPALIVE), the connection is over. */
 GNET_DEV int64_t grecv(gnet_t *net, int fd, void *buf, uint64_t len, int flags);
 
 /* The same by one warp, and by one thread. */

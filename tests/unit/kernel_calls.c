@@ -108,6 +108,30 @@ static void poll_tells_an_error_until_a_call_was_told_of_it(void **state)
 	assert_int_equal(gpunet_close(g, 5000), 0);
 }
 
+/* What another block sends while gpoll looks: its position may be loaded before, and the send word that tells of it after. */
+static void poll_finds_room_though_it_knows_of_a_send_only_by_its_end(void **state)
+{
+	gpunet_t *g = net_open();
+	gnet_t *n = gpunet_device(g);
+	int host, fd = pair(n, &host);
+	struct gnet_pollfd p = { .fd = fd, .events = GNET_POLLOUT };
+	uint64_t *tail = &n->socks[GNET_FD_SLOT(fd)].tx_tail;
+	uint64_t *txw = &n->bus[GNET_FD_SLOT(fd)].txw;
+
+	(void)state;
+	assert_int_equal(gsend(n, fd, "x", 1, 0), 1);
+	while (!(__atomic_load_n(txw, __ATOMIC_ACQUIRE) & GNET_TXW_POS_MASK))
+		usleep(1000);
+	assert_int_equal(*tail, 1);
+	*tail = 0;
+	assert_int_equal(gpoll(n, &p, 1, 0), 1);
+	assert_int_equal(p.revents, GNET_POLLOUT);
+	*tail = 1;
+	gclose(n, fd);
+	close(host);
+	assert_int_equal(gpunet_close(g, 5000), 0);
+}
+
 struct poller {
 	gnet_t *n;
 	int fd;
@@ -220,6 +244,7 @@ int main(void)
 		cmocka_unit_test(a_shutdown_waits_for_a_sender_even_if_the_socket_does_not),
 		cmocka_unit_test(a_poll_that_ends_leaves_what_another_one_asks_for),
 		cmocka_unit_test(poll_tells_an_error_until_a_call_was_told_of_it),
+		cmocka_unit_test(poll_finds_room_though_it_knows_of_a_send_only_by_its_end),
 		cmocka_unit_test(a_datagram_waits_for_a_segment_until_there_is_one),
 	};
 

@@ -312,11 +312,18 @@ static unsigned defer_once(struct proxy_thread *t, uint64_t now, uint64_t *next,
 
 static unsigned asked_behind_a_sleep(struct rig *r, int n)
 {
+	const struct proxy_hooks h = { .step = defer_once, .ctx = r->proxy };
+
+	sys.epoll_wait = sleep_and_find;
+	sys.now_ns = no_time;
+	proxy_set_hooks(r->proxy, &h);
 	memset(&once, 0, sizeof(once));
 	once.w.fn = tell;
 	once.n = n;
 	told = 0;
 	proxy_thread_main(proxy_thread(r->proxy, 0));
+	sys.epoll_wait = sys_real.epoll_wait;
+	sys.now_ns = sys_real.now_ns;
 	assert_int_equal(once.passes, 2);
 	assert_int_equal(once.slept, 1);
 	return once.asked - 1; /* the first pass had */
@@ -325,31 +332,15 @@ static unsigned asked_behind_a_sleep(struct rig *r, int n)
 /* There may be more, which must not wait for what was deferred before the sleep. */
 static void a_sleep_that_finds_as_much_as_fits_asks_again(void **state)
 {
-	struct rig *r = *state;
-	const struct proxy_hooks h = { .step = defer_once, .ctx = r->proxy };
-
-	sys.epoll_wait = sleep_and_find;
-	sys.now_ns = no_time;
-	proxy_set_hooks(r->proxy, &h);
-	assert_int_equal(asked_behind_a_sleep(r, 1000), 1);
+	assert_int_equal(asked_behind_a_sleep(*state, 1000), 1);
 	assert_true(told > 1 && told < 1000);
-	sys.epoll_wait = sys_real.epoll_wait;
-	sys.now_ns = sys_real.now_ns;
 }
 
 /* Fewer than fit: those were all. */
 static void a_sleep_that_finds_all_does_not_ask_again(void **state)
 {
-	struct rig *r = *state;
-	const struct proxy_hooks h = { .step = defer_once, .ctx = r->proxy };
-
-	sys.epoll_wait = sleep_and_find;
-	sys.now_ns = no_time;
-	proxy_set_hooks(r->proxy, &h);
-	assert_int_equal(asked_behind_a_sleep(r, 3), 0);
+	assert_int_equal(asked_behind_a_sleep(*state, 3), 0);
 	assert_int_equal(told, 3);
-	sys.epoll_wait = sys_real.epoll_wait;
-	sys.now_ns = sys_real.now_ns;
 }
 
 /* Who waits awake for something near does not ask for events, but for longer than 4 ms no event waits. */

@@ -12,6 +12,7 @@ enum { BLOCK, WARP, THREAD };
 
 #define PARTS 5
 #define BIG (300u << 10)
+#define LATE 8u
 
 struct msg_args {
 	struct test_args t;
@@ -36,44 +37,70 @@ static int same_layout(void)
 	       offsetof(struct gnet_iovec, len) == offsetof(struct iovec, iov_len);
 }
 
-/* Cuts `n` bytes at `buf` into parts; which way depends on `way`. Some are empty. */
+#define SET(stmt)                     \
+	do {                          \
+		__syncthreads();      \
+		if (threadIdx.x == 0) \
+			stmt;         \
+		__syncthreads();      \
+	} while (0)
+
+/* `n` bytes at `buf`; `way` says how they are cut. */
+struct whole {
+	uint8_t *buf;
+	uint64_t n, way;
+};
+
+/* One thread: cuts them into parts. Some are empty. */
+GNET_DEV void cut_here(struct msg_args *a, const struct whole *w)
+{
+	uint64_t at = 0;
+
+	for (uint32_t i = 0; i < PARTS; i++) {
+		uint64_t part = i == PARTS - 1 ? w->n - at : (w->way * 37 + i * 91) % 130;
+
+		if (part > w->n - at || (w->way + i) % 4 == 3)
+			part = i == PARTS - 1 ? w->n - at : 0;
+		a->v[i].base = w->buf + at;
+		a->v[i].len = part;
+		at += part;
+	}
+	a->m->name = 0;
+	a->m->namelen = 0;
+	a->m->iov = a->v;
+	a->m->iovlen = PARTS;
+	a->m->control = 0;
+	a->m->controllen = 0;
+	a->m->flags = 77;
+}
+
 GNET_DEV void cut(struct msg_args *a, uint8_t *buf, uint64_t n, uint64_t way)
 {
+	struct whole w = { buf, n, way };
+
 	__syncthreads();
-	if (threadIdx.x == 0) {
-		uint64_t at = 0;
-
-		for (uint32_t i = 0; i < PARTS; i++) {
-			uint64_t part = i == PARTS - 1 ? n - at : (way * 37 + i * 91) % 130;
-
-			if (part > n - at || (way + i) % 4 == 3)
-				part = i == PARTS - 1 ? n - at : 0;
-			a->v[i].base = buf + at;
-			a->v[i].len = part;
-			at += part;
-		}
-		a->m->name = 0;
-		a->m->namelen = 0;
-		a->m->iov = a->v;
-		a->m->iovlen = PARTS;
-		a->m->control = 0;
-		a->m->controllen = 0;
-		a->m->flags = 77;
-	}
+	if (threadIdx.x == 0)
+		cut_here(a, &w);
 	__syncthreads();
 }
 
-/* By the threads that the scope says; the result for all of the block. */
-GNET_DEV int64_t one_of(struct msg_args *a, int fd, int flags, int sending)
+/* By the threads that the scope says; the result for all of the block. `late`: the last of them fills the header right before it calls. */
+GNET_DEV int64_t one_of(struct msg_args *a, int fd, int flags, int sending,
+			const struct whole *late)
 {
 	__shared__ int64_t result;
+	uint32_t n = a->scope == BLOCK ? blockDim.x : a->scope == THREAD ? 1 : 32;
+	uint32_t last = (n < blockDim.x ? n : blockDim.x) - 1;
 	struct gnet_msghdr *m = a->m;
 	gnet_t *net = a->t.net;
 	int64_t rc = 0;
 
+	if (a->scope != BLOCK)
+		__syncthreads();
+	if (late && threadIdx.x == last)
+		cut_here(a, late);
 	if (a->scope == BLOCK)
 		return sending ? gsendmsg(net, fd, m, flags) : grecvmsg(net, fd, m, flags);
-	__syncthreads();
 	if (a->scope == WARP && threadIdx.x < 32)
 		rc = sending ? gsendmsg_warp(net, fd, m, flags) : grecvmsg_warp(net, fd, m, flags);
 	else if (a->scope == THREAD && threadIdx.x == 0)
@@ -89,12 +116,12 @@ GNET_DEV int64_t one_of(struct msg_args *a, int fd, int flags, int sending)
 
 GNET_DEV int64_t send_parts(struct msg_args *a, int fd, int flags)
 {
-	return one_of(a, fd, flags, 1);
+	return one_of(a, fd, flags, 1, NULL);
 }
 
 GNET_DEV int64_t recv_parts(struct msg_args *a, int fd, int flags)
 {
-	return one_of(a, fd, flags, 0);
+	return one_of(a, fd, flags, 0, NULL);
 }
 
 GNET_DEV uint64_t length_of(uint64_t i)
@@ -124,6 +151,47 @@ GNET_DEV int stream_echo(struct msg_args *a, struct test_report *r, int fd, uint
 	return 0;
 }
 
+/*
+ * Each call begins and ends with a barrier: the header is the last thread's work, and whoever comes first out of the call may write it.
+ * The host sends back what comes.
+ */
+GNET_DEV int stream_late(struct msg_args *a, struct test_report *r, int fd, uint8_t *buf)
+{
+	for (uint64_t i = 0; i < LATE; i++) {
+		struct whole out = { buf, 200 + i, i }, in = { buf + 1024, 200 + i, i + 2 };
+
+		test_k_pattern(in.buf, in.n, i, 99);
+		test_k_pattern(out.buf, out.n, i, 6);
+		K_EQ(r, one_of(a, fd, 0, 1, &out), out.n);
+		K_EQ(r, one_of(a, fd, GNET_MSG_WAITALL, 0, &in), in.n);
+		K_EQ(r, a->m->flags, 0);
+		K_EQ(r, test_k_wrong(in.buf, in.n, i, 6), 0);
+		SET(a->m->name = &a->host->a);
+		K_EQ(r, send_parts(a, fd, 0), -EISCONN);
+		if (threadIdx.x == 0)
+			a->m->name = 0;
+	}
+	return 0;
+}
+
+/* The same of grecvfrom on a stream, whose length of an address is 0 for whoever looks first. */
+GNET_DEV int stream_from(struct msg_args *a, struct test_report *r, int fd, uint8_t *buf)
+{
+	for (uint64_t i = 0; i < LATE; i++) {
+		uint32_t seen;
+
+		K_EQ(r, gsend(a->t.net, fd, buf, 10, 0), 10);
+		if (threadIdx.x == blockDim.x - 1)
+			a->from->len = 77;
+		K_EQ(r,
+		     grecvfrom(a->t.net, fd, buf, 10, GNET_MSG_WAITALL, &a->from->a, &a->from->len),
+		     10);
+		seen = a->from->len;
+		K_EQ(r, __syncthreads_count(seen != 0), 0);
+	}
+	return 0;
+}
+
 /* Without MSG_WAITALL: what is there, over all buffers. The host has sent 200 bytes and, after they are taken, ends. */
 GNET_DEV int stream_short(struct msg_args *a, struct test_report *r, int fd, uint8_t *buf)
 {
@@ -146,14 +214,6 @@ GNET_DEV int stream_short(struct msg_args *a, struct test_report *r, int fd, uin
 	K_EQ(r, send_parts(a, fd, 0), -EPIPE);
 	return 0;
 }
-
-#define SET(stmt)                     \
-	do {                          \
-		__syncthreads();      \
-		if (threadIdx.x == 0) \
-			stmt;         \
-		__syncthreads();      \
-	} while (0)
 
 GNET_DEV int refused(struct msg_args *a, struct test_report *r, int fd, uint8_t *buf)
 {
@@ -212,6 +272,8 @@ GNET_DEV int stream_all(struct msg_args *a, struct test_report *r, uint8_t *buf)
 	K_CALL(refused(a, r, fd, buf));
 	K_CALL(stream_echo(a, r, fd, buf));
 	K_CALL(many(a, r, fd, buf));
+	K_CALL(stream_late(a, r, fd, buf));
+	K_CALL(stream_from(a, r, fd, buf));
 	K_CALL(stream_short(a, r, fd, buf));
 	K_EQ(r, gclose(net, fd), 0);
 	K_EQ(r, recv_parts(a, fd, 0), -EBADF);
@@ -317,16 +379,30 @@ static void tear_down(struct msg_args *a)
 	test_teardown(&a->t);
 }
 
+/* Until there is something to read, or the kernel has failed. */
+static void wait_for(const struct msg_args *a, int fd)
+{
+	struct pollfd p = { fd, POLLIN, 0 };
+
+	while (poll(&p, 1, 100) != 1)
+		if (__atomic_load_n(&a->t.report->line, __ATOMIC_ACQUIRE))
+			test_reports(a->t.report, 1);
+}
+
 static void serve_stream(struct msg_args *a, int fd)
 {
 	static uint8_t data[64 << 10];
-	uint64_t left = 1000 + 1024;
+	uint64_t left = 1000 + 1024 + LATE * 10;
 
+	for (uint64_t i = 0; i < LATE; i++)
+		left += 200 + i;
 	for (uint64_t i = 0; i < a->t.n; i++)
 		left += i == 7 ? BIG : i == 3 ? 0 : 1 + i * 7919 % (i % 3 ? 150 : 9000);
 	while (left) {
-		ssize_t n = test_read_some(fd, data, left < sizeof(data) ? left : sizeof(data));
+		ssize_t n;
 
+		wait_for(a, fd);
+		n = test_read_some(fd, data, left < sizeof(data) ? left : sizeof(data));
 		if (n <= 0)
 			test_reports(a->t.report, 1);
 		CHECK(n > 0);
@@ -339,7 +415,7 @@ static void serve_stream(struct msg_args *a, int fd)
 	test_read_end(fd);
 }
 
-static void run_stream(enum test_kind kind, int scope, unsigned threads)
+static void run_stream(enum test_kind kind, int scope, unsigned threads, uint64_t seed)
 {
 	struct gpunet_options opt = GPUNET_OPTIONS_INIT;
 	struct msg_args a;
@@ -347,6 +423,7 @@ static void run_stream(enum test_kind kind, int scope, unsigned threads)
 	int listener, fd;
 
 	opt.segment_bytes = 64 << 10;
+	opt.cpu_seed = seed;
 	g = test_open(&opt);
 	CHECK_EQ(GPUNET_PREPARE(stream_kernel), 0);
 	a = set_up(g, kind, scope);
@@ -381,12 +458,9 @@ static void run_dgram(enum test_kind kind, int scope, unsigned threads)
 	a.host->len = len;
 	TEST_LAUNCH(g, dgram_kernel, a, 1, threads);
 	for (uint64_t i = 0; i < a.t.n + 2; i++) {
-		struct pollfd p = { fd, POLLIN, 0 };
 		ssize_t n;
 
-		while (poll(&p, 1, 100) != 1)
-			if (__atomic_load_n(&a.t.report->line, __ATOMIC_ACQUIRE))
-				test_reports(a.t.report, 1);
+		wait_for(&a, fd);
 		len = sizeof(from);
 		n = recvfrom(fd, data, sizeof(data), 0, (struct sockaddr *)&from, &len);
 		CHECK(n >= 0);
@@ -402,10 +476,10 @@ int main(void)
 {
 	test_begin(60);
 	CHECK(same_layout());
-	run_stream(TEST_TCP, BLOCK, 64);
-	run_stream(TEST_UNIX, BLOCK, 5);
-	run_stream(TEST_TCP, WARP, 70);
-	run_stream(TEST_UNIX, THREAD, 33);
+	run_stream(TEST_TCP, BLOCK, 64, 0);
+	run_stream(TEST_UNIX, BLOCK, 5, 7);
+	run_stream(TEST_TCP, WARP, 70, 0);
+	run_stream(TEST_UNIX, THREAD, 33, 0);
 	run_dgram(TEST_TCP, BLOCK, 64);
 	run_dgram(TEST_ABSTRACT, WARP, 32);
 	run_dgram(TEST_TCP, THREAD, 3);

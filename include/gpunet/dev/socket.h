@@ -159,8 +159,7 @@ GNET_DEV int64_t grecvfrom_thread(gnet_t *net, int fd, void *buf, uint64_t len, 
 
 /*
  * Bytes of several buffers, gathered and scattered, with an address: struct gnet_msghdr is the system's struct msghdr, the buffers
- * are in msg->iov[0 .. msg->iovlen - 1]; both lie in memory that all threads of the scope see. Every thread reads *msg and msg->iov as it
- * reads its arguments, before the call's first barrier: where another thread wrote them, __syncthreads (__syncwarp) comes before the call.
+ * are in msg->iov[0 .. msg->iovlen - 1]; both lie in memory that all threads of the scope see.
  * gsendmsg on a stream is gsend of all bytes in one piece (msg->name is NULL); of datagrams it is gsendto, to msg->name if that is
  * not NULL. grecvmsg on a stream is grecv into the buffers in turn, and msg->namelen is 0 after it; of datagrams it is grecvfrom,
  * with the sender's address at msg->name if that is not NULL, and MSG_TRUNC in msg->flags if the buffers did not hold it all.

@@ -388,8 +388,10 @@ GNET__COLD int64_t gnet__recvfrom(struct gnet__scope sc, struct gnet__scratch *s
 	struct gnet_iovec iov;
 	int64_t rc;
 
-	if (addr && !alen)
+	if (addr && !alen) {
+		gnet__sync(sc);
 		return -GNET__EINVAL;
+	}
 	iov.base = buf;
 	iov.len = len;
 	from.addr = addr;
@@ -399,9 +401,9 @@ GNET__COLD int64_t gnet__recvfrom(struct gnet__scope sc, struct gnet__scratch *s
 	if (rc != GNET__IS_STREAM)
 		return rc;
 	rc = gnet__recv(sc, s, net, fd, buf, len, flags);
-	gnet__sync(sc);
 	if (sc.tid == 0 && alen && rc >= 0)
 		*alen = 0; /* a stream's bytes have no address */
+	gnet__sync(sc);
 	return rc;
 }
 

@@ -159,30 +159,40 @@ GNET__COLD int64_t gnet__recv_parts(struct gnet__scope sc, struct gnet__scratch 
 GNET__COLD int64_t gnet__sendmsg(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
 				 int fd, const struct gnet_msghdr *m, int flags)
 {
-	const struct gnet_iovec *iov = m->iov;
-	uint32_t n = (uint32_t)m->iovlen;
-	int64_t rc = gnet__msg_check(iov, m->iovlen);
+	const struct gnet_iovec *iov;
+	const void *name;
+	uint32_t n;
+	int64_t rc;
 
+	gnet__sync(sc); /* the scope's threads may just have written the header */
+	iov = m->iov;
+	n = (uint32_t)m->iovlen;
+	name = m->name; /* not after the last barrier: the header is the caller's again */
+	rc = gnet__msg_check(iov, m->iovlen);
 	if (!rc && m->controllen)
 		rc = -GNET__EOPNOTSUPP;
 	if (rc) {
 		gnet__sync(sc);
 		return rc;
 	}
-	rc = gnet__dgram_send(sc, s, net, fd, iov, n, flags, m->name, m->namelen);
+	rc = gnet__dgram_send(sc, s, net, fd, iov, n, flags, name, m->namelen);
 	if (rc != GNET__IS_STREAM)
 		return rc;
-	return m->name ? -GNET__EISCONN : gnet__send_parts(sc, s, net, fd, iov, n, flags);
+	return name ? -GNET__EISCONN : gnet__send_parts(sc, s, net, fd, iov, n, flags);
 }
 
 GNET__COLD int64_t gnet__recvmsg(struct gnet__scope sc, struct gnet__scratch *s, gnet_t *net,
 				 int fd, struct gnet_msghdr *m, int flags)
 {
-	const struct gnet_iovec *iov = m->iov;
-	uint32_t n = (uint32_t)m->iovlen;
-	int64_t rc = gnet__msg_check(iov, m->iovlen);
+	const struct gnet_iovec *iov;
 	struct gnet__from from;
+	uint32_t n;
+	int64_t rc;
 
+	gnet__sync(sc); /* as gnet__sendmsg */
+	iov = m->iov;
+	n = (uint32_t)m->iovlen;
+	rc = gnet__msg_check(iov, m->iovlen);
 	if (rc) {
 		gnet__sync(sc);
 		return rc;
@@ -193,7 +203,6 @@ GNET__COLD int64_t gnet__recvmsg(struct gnet__scope sc, struct gnet__scratch *s,
 	rc = gnet__dgram_recv(sc, s, net, fd, iov, n, flags, from);
 	if (rc == GNET__IS_STREAM) {
 		rc = gnet__recv_parts(sc, s, net, fd, iov, n, flags);
-		gnet__sync(sc);
 		if (sc.tid == 0 && rc >= 0) {
 			m->namelen = 0; /* a stream's bytes have no address */
 			m->flags = 0;

@@ -264,7 +264,7 @@ GPUNET_END_DECLS
  * GPUNET_LAUNCH(g, kernel, grid, args): launches `kernel` (defined with GNET_KERNEL) with a struct gpunet_grid and one struct by
  * value; returns 0 or a negative errno. Where this header is compiled by nvcc the kernel goes to the GPU (`g` must be a
  * GPU's network, else -EOPNOTSUPP), elsewhere to the CPU device.
- * GPUNET_PREPARE(kernel): loads the kernel's code. On a GPU call it for each kernel before the first one is resident: a
+ * GPUNET_PREPARE(kernel): loads the kernel's code; 0, or -EIO on a GPU. There call it for each kernel before the first one is resident: a
  * first launch beside a resident kernel may wait for that kernel to end.
  */
 #ifdef __CUDACC__
@@ -298,7 +298,13 @@ static inline int gpunet_cuda_launch(gpunet_t *g, const void *kernel, const stru
 #define GPUNET_LAUNCH(g, kernel, grid, args) \
 	gpunet_cuda_launch(g, (const void *)(kernel), &(grid), &(args))
 #else
-#define GPUNET_PREPARE(kernel) ((void)(kernel##_entry), 0)
+static inline int gpunet_cpu_prepare(void (*entry)(void *args))
+{
+	(void)entry;
+	return 0;
+}
+
+#define GPUNET_PREPARE(kernel) gpunet_cpu_prepare(kernel##_entry)
 #define GPUNET_LAUNCH(g, kernel, grid, args) \
 	gpunet_launch_cpu(g, kernel##_entry, &(grid), &(args), sizeof(args))
 #endif

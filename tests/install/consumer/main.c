@@ -98,6 +98,7 @@ int main(void)
 		 (int)getpid());
 	args.addr_len = (uint32_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
 				   strlen(args.addr.sun_path + 1));
+	GPUNET_PREPARE(echo); /* its result may be left out without a warning */
 	status = GPUNET_PREPARE(echo);
 	if (status == 0)
 		status = GPUNET_LAUNCH(g, echo, grid, args);

@@ -133,7 +133,7 @@ int gpunet_drain(gpunet_t *g, unsigned timeout_ms);
 
 /*
  * Waits until the kernels launched on this network with GPUNET_LAUNCH have ended: 0, -ETIMEDOUT, or a kernel's error and a reason
- * (GPU: -EIO; CPU device: -EDEADLK, its threads were stuck, or -EINVAL). Every caller is told of it, on the CPU device
+ * (GPU: -EIO; CPU device: -EDEADLK, its threads were stuck or a part of a block made a call, or -EINVAL). Every caller is told of it, on the CPU device
  * until another kernel is launched.
  */
 int gpunet_sync(gpunet_t *g, unsigned timeout_ms);

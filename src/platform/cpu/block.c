@@ -127,6 +127,11 @@ CPU_SCHED static int next_round(struct cpu_block *b)
 	}
 }
 
+CPU_SCHED static const char *barrier_name(const char *call)
+{
+	return call ? call : "__syncthreads";
+}
+
 CPU_SCHED static void report_stuck(struct cpu_block *b)
 {
 	unsigned i, at_barrier = 0, at_warp = 0;
@@ -142,9 +147,22 @@ CPU_SCHED static void report_stuck(struct cpu_block *b)
 	b->stuck = 1;
 	cpu_fault(
 		b, -EDEADLK,
-		"stuck: %u threads are at __syncthreads, %u at warp operations that other lanes of their mask "
+		"stuck: %u threads are at %s, %u at warp operations that other lanes of their mask "
 		"never reach (the first: thread %u), %u have ended",
-		at_barrier, at_warp, first ? first->index : 0, b->n_threads - b->live);
+		at_barrier, barrier_name(b->arrived ? b->call : NULL), at_warp,
+		first ? first->index : 0, b->n_threads - b->live);
+}
+
+/* Thread `in` makes a call of the whole block, and thread `other` does not: the block ends. */
+CPU_SCHED static void report_part(struct cpu_block *b, const char *call, unsigned in,
+				  unsigned other, const char *is, const char *at)
+{
+	b->stuck = 1;
+	cpu_fault(
+		b, -EDEADLK,
+		"a part of the block calls %s: thread %u is in it, thread %u %s%s; such a call is made by all threads of "
+		"the block, one for a warp or a thread ends in _warp or _thread",
+		call, in, other, is, at);
 }
 
 CPU_SCHED struct cpu_fiber *cpu_pick(struct cpu_block *b)
@@ -179,6 +197,10 @@ CPU_SCHED static void fiber_ended(struct cpu_block *b, struct cpu_fiber *f)
 	f->at = CPU_ENDED;
 	b->live--;
 	b->spins = 0;
+	if (b->arrived && b->call) {
+		report_part(b, b->call, b->first, f->index, "has ended", "");
+		return;
+	}
 	cpu_warp_lane_ended(f);
 	/* Those that have ended do not count at a barrier. */
 	if (b->live && b->arrived == b->live)
@@ -195,7 +217,7 @@ CPU_SCHED static void fiber_main(struct cpu_jump j)
 	b->launch->entry(b->launch->args);
 	fiber_ended(b, f);
 	cpu_tsan_release(&b->tag_end);
-	cpu_switch(b, f, cpu_pick(b), 1);
+	cpu_switch(b, f, b->stuck ? &b->main : cpu_pick(b), 1);
 }
 
 /* Where the stack begins differs from lane to lane, else all would have their data in the same few sets of the cache. */
@@ -414,7 +436,33 @@ CPU_SCHED uint64_t gpunet_cpu_time_ns(void)
 	return sys.now_ns();
 }
 
-CPU_SCHED int gpunet_cpu_barrier(enum gpunet_cpu_vote vote, int predicate)
+CPU_SCHED static unsigned first_ended(const struct cpu_block *b)
+{
+	unsigned i = 0;
+
+	while (b->warp[i / CPU_LANES]->fiber[i % CPU_LANES].at != CPU_ENDED)
+		i++;
+	return i;
+}
+
+/*
+ * `f` arrives at a barrier of `call`, and the first one there was at another one, or threads have ended. Does the block end with it? Threads
+ * that have ended do not matter at __syncthreads, but a call shares its work among all.
+ */
+CPU_SCHED static int is_part(struct cpu_block *b, const struct cpu_fiber *f, const char *call)
+{
+	const char *known = b->call;
+
+	if (call && b->live < b->n_threads)
+		report_part(b, call, f->index, first_ended(b), "has ended", "");
+	else if (call && (!known || strcmp(known, call) != 0))
+		report_part(b, call, f->index, b->first, "is at ", barrier_name(known));
+	else if (!call)
+		report_part(b, known, b->first, f->index, "is at ", barrier_name(call));
+	return b->stuck;
+}
+
+CPU_HOT int barrier(const char *call, enum gpunet_cpu_vote vote, int predicate)
 {
 	struct cpu_fiber *f = cpu_self();
 	struct cpu_block *b = f->block;
@@ -422,6 +470,12 @@ CPU_SCHED int gpunet_cpu_barrier(enum gpunet_cpu_vote vote, int predicate)
 
 	if (!b)
 		return predicate;
+	if (!b->arrived) {
+		b->call = call;
+		b->first = f->index;
+	}
+	if ((b->call != call || (call && b->live < b->n_threads)) && is_part(b, f, call))
+		cpu_switch(b, f, &b->main, 0); /* never to come back */
 	tag = &b->tag_barrier[b->phase % 2];
 	/* Two tags in turn: who is through and already at the next barrier must not be seen by those still to leave. */
 	cpu_tsan_release(tag);
@@ -440,6 +494,16 @@ CPU_SCHED int gpunet_cpu_barrier(enum gpunet_cpu_vote vote, int predicate)
 	default:
 		return (int)b->result_votes;
 	}
+}
+
+CPU_SCHED int gpunet_cpu_barrier(enum gpunet_cpu_vote vote, int predicate)
+{
+	return barrier(NULL, vote, predicate);
+}
+
+CPU_SCHED int gpunet_cpu_barrier_of(const char *call, enum gpunet_cpu_vote vote, int predicate)
+{
+	return barrier(call, vote, predicate);
 }
 
 void gpunet_cpu_fence(void)

@@ -140,6 +140,8 @@ struct cpu_block {
 	struct cpu_set sleeps; /* in __nanosleep: run at their deadline */
 	struct cpu_set at_barrier;
 	unsigned arrived, votes; /* at the barrier, and of these with a true predicate */
+	unsigned first;          /* the one of them that came first */
+	const char *call;        /* whose barrier that one is at; NULL: __syncthreads */
 	unsigned result_arrived, result_votes; /* of the last barrier */
 	unsigned phase;                        /* barriers passed */
 	int seeded;
@@ -151,7 +153,7 @@ struct cpu_block {
 	uint64_t earliest; /* no deadline is before it; UINT64_MAX: there is none */
 	uint64_t beat;     /* atomic: counts switches */
 	unsigned idle;     /* atomic: asleep on the event counter */
-	int stuck;         /* ended because no fiber could ever run again */
+	int stuck;         /* ended before its fibers have, which can never meet */
 	uint64_t fence;
 	struct cpu_sleeper sleeper; /* its topics: what fibers looked at since `events` was set */
 	char tag_start, tag_end, tag_barrier[2];

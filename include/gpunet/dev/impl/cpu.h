@@ -69,6 +69,11 @@ void gpunet_cpu_kick(void *dev, unsigned q);
 enum gpunet_cpu_vote { GPUNET_CPU_COUNT, GPUNET_CPU_ANY, GPUNET_CPU_ALL, GPUNET_CPU_BALLOT };
 
 int gpunet_cpu_barrier(enum gpunet_cpu_vote vote, int predicate);
+/*
+ * The same within a call that all threads of a block make together: `call` names it. Where some threads of the block are in it and others
+ * at another barrier, or have ended, the kernel ends with -EDEADLK.
+ */
+int gpunet_cpu_barrier_of(const char *call, enum gpunet_cpu_vote vote, int predicate);
 void gpunet_cpu_syncwarp(unsigned mask);
 unsigned gpunet_cpu_vote(enum gpunet_cpu_vote vote, unsigned mask, int predicate);
 uint64_t gpunet_cpu_shuffle(unsigned mask, uint64_t value, unsigned lane);

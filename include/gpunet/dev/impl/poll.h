@@ -126,7 +126,7 @@ GNET_DEV short gnet__poll_one(gnet_t *net, const struct gnet_pollfd *f)
 GNET_DEV uint32_t gnet__votes(struct gnet__scope sc, int yes)
 {
 	if (sc.kind == GNET__BLOCK)
-		return (uint32_t)__syncthreads_count(yes);
+		return (uint32_t)GNET__MEET_COUNT(sc.call, yes);
 	if (sc.kind == GNET__WARP)
 		return (uint32_t)__popc(__ballot_sync(sc.mask, yes));
 	return yes != 0;

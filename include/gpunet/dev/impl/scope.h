@@ -85,7 +85,24 @@ struct gnet__scratch {
 #define GNET__WARP 1
 #define GNET__BLOCK 2
 
+/*
+ * The block's barriers within a call, of which the CPU device checks that all threads are in the same one; and the scope of the call,
+ * which is named after the function that makes it.
+ */
+#ifdef __CUDACC__
+#define GNET__MEET(call) __syncthreads()
+#define GNET__MEET_COUNT(call, p) __syncthreads_count(p)
+#define gnet__scope_of(kind) gnet__scope_in(kind, 0)
+#else
+#define GNET__MEET(call) ((void)gpunet_cpu_barrier_of(call, GPUNET_CPU_COUNT, 0))
+#define GNET__MEET_COUNT(call, p) gpunet_cpu_barrier_of(call, GPUNET_CPU_COUNT, gnet_cpu_true(p))
+#define gnet__scope_of(kind) gnet__scope_in(kind, __func__)
+#endif
+
 struct gnet__scope {
+#ifndef __CUDACC__
+	const char *call;
+#endif
 	int kind;
 	uint32_t tid;   /* this thread's number in the scope */
 	uint32_t n;     /* threads of the scope */
@@ -98,7 +115,7 @@ GNET_DEV uint32_t gnet__tid(void)
 	return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
 }
 
-GNET_DEV struct gnet__scope gnet__scope_of(int kind)
+GNET_DEV struct gnet__scope gnet__scope_in(int kind, const char *call)
 {
 	uint32_t tid = gnet__tid(), n = blockDim.x * blockDim.y * blockDim.z;
 	struct gnet__scope sc;
@@ -111,6 +128,11 @@ GNET_DEV struct gnet__scope gnet__scope_of(int kind)
 		n = n < 32 ? n : 32;
 		tid &= 31u;
 	}
+#ifndef __CUDACC__
+	sc.call = call;
+#else
+	(void)call;
+#endif
 	sc.kind = kind;
 	sc.tid = tid;
 	sc.n = n;
@@ -123,7 +145,7 @@ GNET_DEV struct gnet__scope gnet__scope_of(int kind)
 GNET_DEV void gnet__sync(struct gnet__scope sc)
 {
 	if (sc.kind == GNET__BLOCK)
-		__syncthreads();
+		GNET__MEET(sc.call);
 	else if (sc.kind == GNET__WARP)
 		__syncwarp(sc.mask);
 }

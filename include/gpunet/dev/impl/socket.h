@@ -15,12 +15,12 @@
 		struct gnet__scratch *s_ = gnet__block_scratch(); \
 		int64_t rc_;                                      \
                                                                   \
-		__syncthreads();                                  \
+		GNET__MEET(__func__);                             \
 		if (gnet__tid() == 0)                             \
 			s_->rc = (expr);                          \
-		__syncthreads();                                  \
+		GNET__MEET(__func__);                             \
 		rc_ = s_->rc;                                     \
-		__syncthreads();                                  \
+		GNET__MEET(__func__);                             \
 		return (int)rc_;                                  \
 	} while (0)
 
@@ -371,7 +371,7 @@ GNET_DEV int gaccept4(gnet_t *net, int fd, void *addr, uint32_t *len, int flags)
 
 GNET_DEV int gaccept(gnet_t *net, int fd, void *addr, uint32_t *len)
 {
-	return gaccept4(net, fd, addr, len, 0);
+	GNET__BY_THREAD_0(gnet__accept(net, fd, addr, len, 0));
 }
 
 GNET_DEV int gconnect(gnet_t *net, int fd, const void *addr, uint32_t len)

@@ -363,11 +363,11 @@ sim_mutant_of(84 include/gpunet/dev/impl/nap.h
 	"		if (!@M@)\n			gnet_dev_add_relaxed(&net->hints[c >> 8], GNET_HINT_ONE);")
 # H6: a gpoll that ends leaves what others ask for; the rest of the rule is in the model only.
 sim_mutant_of(88 include/gpunet/dev/impl/nap.h
-	"int last = GNET_HINT_POLLS(gnet_dev_load(word)) == 1;"
-	"int last = @M@ || GNET_HINT_POLLS(gnet_dev_load(word)) == 1;")
+	"	if (GNET_HINT_POLLS(was) != 1)"
+	"	if (!@M@ && GNET_HINT_POLLS(was) != 1)")
 sim_mutant_of(88 include/gpunet/dev/impl/nap.h
-	"	if (last && GNET_HINT_POLLS(gnet_dev_load(word))) {"
-	"	if (!@M@ && last && GNET_HINT_POLLS(gnet_dev_load(word))) {")
+	"	if (GNET_HINT_POLLS(gnet_dev_load(word)))"
+	"	if (!@M@ && GNET_HINT_POLLS(gnet_dev_load(word)))")
 
 # ---- a device like a GPU: its kernels cannot wake a proxy thread (sim_gpu_like)
 

@@ -16,6 +16,10 @@ gpunet_unit_test(kernel_full_queue kernel_full_queue.c)
 
 # What the simulation found.
 gpunet_unit_test(kernel_calls kernel_calls.c)
+if(TARGET unit_kernel_calls)
+	# Other blocks do something when this one looks at shared memory.
+	target_link_options(unit_kernel_calls PRIVATE -Wl,--wrap=gpunet_cpu_look)
+endif()
 
 # The proxy stepped by hand, and kernels that write anything.
 gpunet_unit_test(proxy_hand proxy_hand.c)

@@ -5,6 +5,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -193,6 +194,92 @@ static void a_poll_that_ends_leaves_what_another_one_asks_for(void **state)
 	assert_int_equal(gpunet_close(g, 5000), 0);
 }
 
+/* What other blocks do before this thread's look number `at` at shared memory, in this order; `looks` is 0 if nobody does anything. */
+struct between {
+	gnet_t *n;
+	int fd;
+	unsigned looks;
+	struct {
+		unsigned at;
+		void (*fn)(gnet_t *n, int fd);
+	} event[2];
+};
+
+static __thread struct between between;
+
+static void happens(unsigned look)
+{
+	between.looks = 0;
+	for (unsigned i = 0; i < 2; i++) {
+		void (*fn)(gnet_t *, int) = between.event[i].fn;
+
+		if (!fn || between.event[i].at > look)
+			continue;
+		between.event[i].fn = NULL;
+		fn(between.n, between.fd);
+	}
+	between.looks = look + 1;
+}
+
+void __real_gpunet_cpu_look(const void *word);
+void __wrap_gpunet_cpu_look(const void *word);
+
+void __wrap_gpunet_cpu_look(const void *word)
+{
+	__real_gpunet_cpu_look(word);
+	if (between.looks)
+		happens(between.looks);
+}
+
+static void asks(gnet_t *n, int fd)
+{
+	gnet__poll_begins(n, fd);
+	gnet__ask_hint(n, fd, GNET_WAIT_POLL, 0);
+}
+
+/* A gpoll that has asked ends, with `b` in between: is the socket's mark left? */
+static uint64_t ends_with(struct between b)
+{
+	asks(b.n, b.fd);
+	between = b;
+	between.looks = 1;
+	gnet__poll_ends(b.n, b.fd);
+	happens(UINT_MAX - 1); /* what has not */
+	between.looks = 0;
+	return b.n->bus[GNET_FD_SLOT(b.fd)].waits[GNET_WAIT_POLL];
+}
+
+/* H6: at whatever moment another one comes and goes. */
+static void polls_that_end_together_leave_no_mark(void **state)
+{
+	gpunet_t *g = net_open();
+	gnet_t *n = gpunet_device(g);
+	int host, fd = pair(n, &host);
+	unsigned at, to;
+
+	(void)state;
+	for (at = 1; at < 8; at++) {
+		struct between goes = { n, fd, 0, { { at, gnet__poll_ends } } };
+		struct between stays = { n, fd, 0, { { at, asks } } };
+		uint64_t hints;
+
+		asks(n, fd); /* before the other one */
+		assert_false(ends_with(goes));
+		for (to = at; to < 8; to++) {
+			struct between b = { n, fd, 0, { { at, asks }, { to, gnet__poll_ends } } };
+
+			assert_false(ends_with(b));
+		}
+		hints = gnet__hints(n, fd);
+		assert_true(ends_with(stays) || gnet__hints(n, fd) != hints);
+		gnet__poll_ends(n, fd);
+		assert_int_equal(GNET_HINT_POLLS(n->hints[GNET_FD_SLOT(fd)]), 0);
+	}
+	gclose(n, fd);
+	close(host);
+	assert_int_equal(gpunet_close(g, 5000), 0);
+}
+
 static uint64_t segments_used(gpunet_t *g)
 {
 	struct gpunet_stats s = { .size = sizeof(s) };
@@ -243,6 +330,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_shutdown_waits_for_a_sender_even_if_the_socket_does_not),
 		cmocka_unit_test(a_poll_that_ends_leaves_what_another_one_asks_for),
+		cmocka_unit_test(polls_that_end_together_leave_no_mark),
 		cmocka_unit_test(poll_tells_an_error_until_a_call_was_told_of_it),
 		cmocka_unit_test(poll_finds_room_though_it_knows_of_a_send_only_by_its_end),
 		cmocka_unit_test(a_datagram_waits_for_a_segment_until_there_is_one),

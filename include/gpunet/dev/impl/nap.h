@@ -42,19 +42,20 @@ GNET_DEV void gnet__poll_begins(gnet_t *net, int fd)
 	gnet_dev_add_relaxed(&net->hints[GNET_FD_SLOT(fd)], 1);
 }
 
-/* H6: it asks no more. What others ask for stays; whoever has come while the last one went looks for himself, and asks anew. */
+/*
+ * H6: it asks no more. What others ask for stays; whoever has come while the last one went looks for himself, and asks anew: were he asked for
+ * here, he might have gone meanwhile. The addition says who is the last of those that end together, and what they asked comes before.
+ */
 GNET_DEV void gnet__poll_ends(gnet_t *net, int fd)
 {
 	uint64_t *word = &net->hints[GNET_FD_SLOT(fd)];
-	int last = GNET_HINT_POLLS(gnet_dev_load(word)) == 1;
+	uint64_t was = gnet_dev_add(word, ~(uint64_t)0);
 
-	if (last)
-		gnet__ask_no_hint(net, fd, GNET_WAIT_POLL);
-	gnet_dev_add_relaxed(word, ~(uint64_t)0);
-	if (last && GNET_HINT_POLLS(gnet_dev_load(word))) {
-		gnet__ask_hint(net, fd, GNET_WAIT_POLL, 0);
+	if (GNET_HINT_POLLS(was) != 1)
+		return;
+	gnet__ask_no_hint(net, fd, GNET_WAIT_POLL);
+	if (GNET_HINT_POLLS(gnet_dev_load(word)))
 		gnet__hint(net, fd);
-	}
 }
 
 #ifdef __CUDACC__

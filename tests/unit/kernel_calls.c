@@ -18,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include <gpunet/dev/impl/compat2014.h>
 #include <gpunet/dev/socket.h>
 #include <gpunet/gpunet.h>
 
@@ -116,6 +117,7 @@ static void poll_finds_room_though_it_knows_of_a_send_only_by_its_end(void **sta
 	gnet_t *n = gpunet_device(g);
 	int host, fd = pair(n, &host);
 	struct gnet_pollfd p = { .fd = fd, .events = GNET_POLLOUT };
+	struct gpollfd old = { .fd = fd, .events = GNET_POLLOUT };
 	uint64_t *tail = &n->socks[GNET_FD_SLOT(fd)].tx_tail;
 	uint64_t *txw = &n->bus[GNET_FD_SLOT(fd)].txw;
 
@@ -127,6 +129,9 @@ static void poll_finds_room_though_it_knows_of_a_send_only_by_its_end(void **sta
 	*tail = 0;
 	assert_int_equal(gpoll(n, &p, 1, 0), 1);
 	assert_int_equal(p.revents, GNET_POLLOUT);
+	gnet__2014_net = n;
+	assert_int_equal(gnet2014_poll(GNET__THREAD, &old, 1, 1), 1);
+	assert_int_equal(old.wbytes, GNET_MINI_BYTES);
 	*tail = 1;
 	gclose(n, fd);
 	close(host);

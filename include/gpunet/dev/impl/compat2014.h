@@ -339,7 +339,7 @@ GNET_DEV void gnet__2014_bytes(gnet_t *net, struct gpollfd *f)
 	uint64_t txw = gnet_sys_load(&bus->txw), tail = gnet_dev_load(&sk->tx_tail);
 	uint64_t window = gnet_dev_load(&sk->tx_seg) & GNET_SOCK_SEG ? (uint64_t)1 << net->seg_log2
 								     : GNET_MINI_BYTES;
-	uint64_t used = (tail - txw) & GNET_TXW_POS_MASK;
+	uint64_t used = gnet__unsent(tail, txw);
 
 	if (!(rx & GNET_L_CONNECTED))
 		return;

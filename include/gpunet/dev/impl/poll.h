@@ -26,14 +26,6 @@ GNET_DEV int gnet__poll_unread(uint64_t c0, uint64_t head)
 	return n && n <= GNET_LINE_TAIL_MASK / 2;
 }
 
-/* Is less than the window unsent? The send word may be newer than the position: then all of that was sent. */
-GNET_DEV int gnet__poll_room(uint64_t tail, uint64_t txw, uint64_t window)
-{
-	uint64_t unsent = (tail - txw) & GNET_TXW_POS_MASK;
-
-	return unsent < window || unsent > GNET_TXW_POS_MASK / 2;
-}
-
 /*
  * The send word beside a first cell. Both loads are under way together, so the word can be older than flags that speak of it (R3):
  * it is read again then.
@@ -80,7 +72,7 @@ GNET_DEV short gnet__poll_carrier(gnet_t *net, const struct gnet_sock *sk,
 		r |= GNET_POLLRDHUP;
 	if (news)
 		r |= GNET_POLLERR;
-	if (sent_all || gnet__poll_room(tail, txw, window))
+	if (sent_all || gnet__unsent(tail, txw) < window)
 		r |= GNET_POLLOUT;
 	if (failed || (ended && sent_all) || (flags & GNET_LINE_HUP))
 		r |= GNET_POLLHUP;

@@ -26,6 +26,14 @@ GNET__COLD void gnet__tell(gnet_t *net, uint32_t call, int fd, uint32_t n)
 	gnet_sys_store_release(&e->what, GNET_TOLD_WHAT(call, n, fd));
 }
 
+/* Bytes handed over up to position `tail` that are unsent. The send word may be newer than the position: then all of them were sent. */
+GNET_DEV uint64_t gnet__unsent(uint64_t tail, uint64_t txw)
+{
+	uint64_t n = (tail - txw) & GNET_TXW_POS_MASK;
+
+	return n <= GNET_TXW_POS_MASK / 2 ? n : 0;
+}
+
 /* Bytes that have arrived and are unread, and that were handed over and are unsent. */
 GNET_DEV void gnet__fill(gnet_t *net, int fd, uint64_t *unread, uint64_t *unsent, uint32_t *flags)
 {
@@ -36,13 +44,11 @@ GNET_DEV void gnet__fill(gnet_t *net, int fd, uint64_t *unread, uint64_t *unsent
 
 	*unread =
 		((c0 >> GNET_LINE_TAIL_SHIFT) - gnet_dev_load(&sk->rx_head)) & GNET_LINE_TAIL_MASK;
-	*unsent = (gnet_dev_load(&sk->tx_tail) - txw) & GNET_TXW_POS_MASK;
+	*unsent = gnet__unsent(gnet_dev_load(&sk->tx_tail), txw);
 	*flags = (uint32_t)(c0 >> GNET_LINE_FLAGS_SHIFT) & 0xff;
 	/* The words are not of one moment. */
 	if (*unread > GNET_LINE_TAIL_MASK / 2)
 		*unread = 0;
-	if (*unsent > GNET_TXW_POS_MASK / 2)
-		*unsent = 0;
 }
 
 /* Is the wait for connections, where receivers wait for bytes? */

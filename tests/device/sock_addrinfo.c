@@ -75,6 +75,7 @@ GNET_DEV int refusals(struct info_args *a, struct test_report *r)
 	K_EQ(r, ask(a, -1, -1, 8), -ENOENT);
 	K_EQ(r, ask(a, NUMBER, -1, 0), -EINVAL);
 	K_EQ(r, ggetaddrinfo(net, a->text[NUMBER], NULL, a->hints, NULL, 8), -EINVAL);
+	K_EQ(r, ggetaddrinfo(NULL, a->text[NUMBER], NULL, a->hints, a->res, 8), -EINVAL);
 	K_EQ(r, ask(a, TOO_LONG, -1, 8), -ENAMETOOLONG);
 	K_EQ(r, ask(a, NUMBER, TOO_LONG, 8), -ENAMETOOLONG);
 	rc = ask(a, LONGEST, PORT, 8);

@@ -67,6 +67,7 @@ GNET_DEV int versions(struct test_args *a, struct test_report *r)
 	__shared__ gnet_t other;
 	int fd;
 
+	K_EQ(r, gsocket(NULL, GNET_AF_INET, GNET_SOCK_STREAM, 0), -EINVAL);
 	for (int wrong = 0; wrong < 4; wrong++) {
 		if (threadIdx.x == 0) {
 			other = *a->net;

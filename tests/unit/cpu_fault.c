@@ -468,7 +468,7 @@ static void a_crash_in_a_kernel_names_block_and_thread(void **state)
 	assert_int_equal(signal_of_child(wild_kernel_entry, &a, sizeof(a)), SIGSEGV);
 	assert_int_equal(
 		count_of("kernel 1 on the CPU device, block (1,0,0), thread (2,1,0): SIGSEGV"), 1);
-	assert_int_equal(count_of("at 0x10;"), 1);
+	assert_int_equal(count_of("at 0x10; NULL was used: a network"), 1);
 	/* Where there is no stack left to say it on; in which of them, all being as bad, depends on the compiler. */
 	assert_int_equal(signal_of_child(deep_kernel_entry, &d, sizeof(d)), SIGSEGV);
 	assert_int_equal(count_of("kernel 1 on the CPU device, block ("), 1);

@@ -8,6 +8,9 @@
  * blocks, warps and threads may use one socket at once. A thread that waits in a call of thread scope keeps its warp
  * waiting; calls of warp scope take 9 KiB of the block's shared memory.
  *
+ * The network is what gpunet_device has given the host for the kernel's arguments. NULL in its place is -EINVAL from gsocket and
+ * ggetaddrinfo, with which a kernel begins; calls on a descriptor do not look.
+ *
  * Results: 0, a count or a descriptor, or a negative errno. Besides those that a call lists, each can return:
  *   -EBADF     no such descriptor, or it was closed while the call waited
  *   -ECANCELED gpunet_abort was called on the host
@@ -32,7 +35,7 @@
 
 /* Makes a socket. domain AF_INET, AF_INET6 or AF_UNIX; type SOCK_STREAM or SOCK_DGRAM, with SOCK_NONBLOCK or not
  * (SOCK_CLOEXEC is always in force); protocol 0.
- * -EAFNOSUPPORT, -EPROTONOSUPPORT, -ESOCKTNOSUPPORT; -EMFILE: the process's or the network's (option max_sockets) limit. */
+ * -EINVAL (net is NULL); -EAFNOSUPPORT, -EPROTONOSUPPORT, -ESOCKTNOSUPPORT; -EMFILE: the process's or the network's (option max_sockets) limit. */
 GNET_DEV int gsocket(gnet_t *net, int domain, int type, int protocol);
 
 /* -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, -EINVAL (bound already), -ENOENT, -EAFNOSUPPORT, ... as bind(2). A server's TCP
@@ -216,7 +219,7 @@ GNET_DEV int ggetsockopt(gnet_t *net, int fd, int level, int name, void *val, ui
  * other calls of the network go on. In place of EAI_ codes:
  *   -ENOENT (EAI_NONAME, EAI_NODATA, EAI_ADDRFAMILY) no such name, or no address of that kind; -EAGAIN (EAI_AGAIN) the name
  *   server did not answer, try again later; -EREMOTEIO (EAI_FAIL) it cannot; -EPROTONOSUPPORT (EAI_SERVICE) no such service of
- *   that type; -EAFNOSUPPORT (EAI_FAMILY); -ESOCKTNOSUPPORT (EAI_SOCKTYPE); -EINVAL (EAI_BADFLAGS, other flags, max is 0);
+ *   that type; -EAFNOSUPPORT (EAI_FAMILY); -ESOCKTNOSUPPORT (EAI_SOCKTYPE); -EINVAL (EAI_BADFLAGS, other flags, max is 0, net is NULL);
  *   -ENAMETOOLONG; -ENOMEM (EAI_MEMORY); the system's errno (EAI_SYSTEM)
  */
 GNET_DEV int ggetaddrinfo(gnet_t *net, const char *node, const char *service,

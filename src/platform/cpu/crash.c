@@ -14,6 +14,7 @@
 static const int signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL };
 
 #define SIGNALS (sizeof(signals) / sizeof(signals[0]))
+#define NULL_PAGE 4096 /* members of what NULL points to are there */
 
 /* Text that is put together without the C library, which may be in the middle of something. */
 struct line {
@@ -79,7 +80,11 @@ static void say(const struct cpu_fiber *f, int sig, const void *at)
 	add(&l, name_of(sig));
 	add(&l, ", at 0x");
 	add_number(&l, (uint64_t)(uintptr_t)at, 16);
-	add(&l, "; a frame beyond the thread's stack does that, too\n");
+	if ((uintptr_t)at < NULL_PAGE)
+		add(&l,
+		    "; NULL was used: a network that the kernel's arguments do not have, perhaps\n");
+	else
+		add(&l, "; a frame beyond the thread's stack does that, too\n");
 	if (write(STDERR_FILENO, l.text, l.n) < 0)
 		return; /* nobody is told */
 }

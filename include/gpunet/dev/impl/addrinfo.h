@@ -94,7 +94,8 @@ GNET__COLD int64_t gnet__getaddrinfo(gnet_t *net, const char *node, const char *
 				     const struct gnet_addrinfo *hints, struct gnet_addrinfo *res,
 				     uint32_t max)
 {
-	int64_t rc = res && max ? gnet__lookup_check(node, service, hints) : -GNET__EINVAL, i;
+	int64_t rc = net && res && max ? gnet__lookup_check(node, service, hints) : -GNET__EINVAL,
+		i;
 	const struct gnet_addrinfo *from;
 	int call = -1;
 

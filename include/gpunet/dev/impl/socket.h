@@ -46,6 +46,8 @@ GNET__COLD int64_t gnet__socket(gnet_t *net, int domain, int type, int protocol)
 	int64_t fd = 0;
 	uint32_t i, q;
 
+	if (!net)
+		return -GNET__EINVAL;
 	if (net->magic != GNET_MAGIC || net->version != GNET_ABI_VERSION ||
 	    net->size != sizeof(*net))
 		return -GNET__EPROTO;

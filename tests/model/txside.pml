@@ -4,12 +4,13 @@
  * by an acquire. The word of the side carries the position modulo AT, so it comes again while a block is away. Stores of a block
  * arrive late and in any order (but not later than the position comes again); read-modify-writes of the side's word and of the
  * queue's tail are at once and order nothing unless they say so. A holder that took the side by an acquire may attach a segment,
- * which makes the window larger.
+ * which makes the window larger. That a block which remembers loads the segment, too, is left out: the load may be old.
  *
  * Checked: the proxy gets each byte once and in order and never more than the window holds, a taker sees what the last
  * one stored, and nobody waits for ever.
  *
  * VARIANT reuse: -DREUSE the second block closes the socket when it likes, and another one begins in the slot
+ * VARIANT near: -DNEAR the segment is near (T7): from it on no byte goes inline; a call that attaches it may send nothing
  * MUTANT K1_BLIND: a block takes the side whether the word is the one that it remembers or not, and compares the position only
  * MUTANT K1_NO_ATOMIC: it takes the side by a load and a store
  * MUTANT K1_NO_TAIL: it does not compare the position, though the word comes again
@@ -17,6 +18,7 @@
  * MUTANT K1_NO_NOP: after a wrong guess the place in the queue stays empty
  * MUTANT K1_KEEP: after a wrong guess the side is not given back
  * MUTANT K1_GIVE_SEEN: it is given back with the position as this block sees it
+ * MUTANT K1_NO_MARK: the word does not say that the segment is near; under NEAR
  * MUTANT K2_NO_POSITION: the word does not say where the position is
  * MUTANT K2_NO_SETTLE: who takes the side by an acquire does not wait for the position
  * MUTANT K2_RELAXED: a call that has stored more than the position gives back without release
@@ -31,7 +33,11 @@
 #define AT 3
 #endif
 #define EACH0 2
+#ifdef NEAR
+#define MINI 2 /* or none would be sent by what is remembered */
+#else
 #define MINI 1
+#endif
 #define RING 3
 #define NOP 64
 #define BYTE_OF(p) (1 + (p))
@@ -43,6 +49,8 @@
 #define SB 4
 #define HELD 16
 #define CLOSED 32
+#define RINGED 32 /* of an entry: its byte is in the segment */
+#define MARKED 128
 
 #include "memory.pmh"
 
@@ -52,8 +60,28 @@ active proctype bus_k1() { BUS(k1) }
 
 byte tx;    /* the side's word: HELD, and the position */
 byte qtail; /* the queue's */
-byte txw, done, lives;
+byte txw, done, lives, from = 255; /* where a near segment begins */
 bit seg, asked;
+#define FREE_NOW !(tx & (HELD + CLOSED))
+
+#ifdef NEAR
+#define MAY_ATTACH !ks
+#define ATTACHED from = kt; fresh = 1
+#define GIVES_UP fresh
+#define ENTRY(t) (ks -> RINGED + BYTE_OF(t) : BYTE_OF(t))
+#define KNOWN(w) (ks -> 0 : 1 + w)
+#else
+#define MAY_ATTACH !ks && !kt
+#define ATTACHED skip
+#define GIVES_UP false
+#define ENTRY(t) BYTE_OF(t)
+#define KNOWN(w) 1 + w
+#endif
+#if defined(NEAR) && !defined(M_K1_NO_MARK)
+#define MARK (ks -> MARKED : 0)
+#else
+#define MARK 0
+#endif
 
 #define OWN(b, w) (b.n > 3 && b.a[3] == w -> b.v[3] : \
 	(b.n > 2 && b.a[2] == w -> b.v[2] : (b.n > 1 && b.a[1] == w -> b.v[1] : \
@@ -78,7 +106,7 @@ bit seg, asked;
 #define SWAP(b) ok = (tx == known - 1); if :: ok -> tx = HELD + tx :: else fi
 #elif defined(M_K1_BLIND)
 /* The position is loaded beside that, so it may be older. */
-#define SWAP(b) was = (OWN(b, TAIL) == kt); atomic { tx < HELD -> tx = HELD + tx; ok = was; was = 0 }
+#define SWAP(b) was = (OWN(b, TAIL) == kt); atomic { FREE_NOW -> tx = HELD + tx; ok = was; was = 0 }
 #else
 #define SWAP(b) d_step { ok = (tx == known - 1); if :: ok -> tx = HELD + tx :: else fi }
 #endif
@@ -141,7 +169,7 @@ bit seg, asked;
 	at = 0
 
 #define SLOW(b) \
-	atomic { tx < HELD -> was = tx; tx = HELD + tx }; \
+	atomic { FREE_NOW -> was = tx % MARKED; tx = HELD + tx }; \
 	SETTLE(b) \
 	d_step { \
 		kt = OWN(b, TAIL); \
@@ -151,24 +179,31 @@ bit seg, asked;
 		was = 0 \
 	}; \
 	if \
-	:: !ks && !kt -> d_step { seg = 1; ks = 1 }; store(b, SEG, 1) \
+	:: MAY_ATTACH -> d_step { seg = 1; ks = 1; ATTACHED }; store(b, SEG, 1) \
 	:: true \
 	fi; \
-	do \
-	:: LEFT(kt, kf, ks) -> break \
-	:: else -> txw > kf; kf = txw; store(b, FREE, kf) \
-	od; \
-	atomic { at = qtail; qtail++ }; \
-	ARRIVED(b, TAIL); \
-	store(b, TAIL, kt + 1); \
-	store(b, at, BYTE_OF(kt)); \
-	ALL_ARRIVED(b); \
-	atomic { kt++; left--; at = 0; tx = WORD(kt); known = 1 + tx }
+	if \
+	:: GIVES_UP -> \
+		ALL_ARRIVED(b); \
+		atomic { fresh = 0; tx = WORD(kt) + MARK; known = 0 } \
+	:: true -> \
+		fresh = 0; \
+		do \
+		:: LEFT(kt, kf, ks) -> break \
+		:: else -> txw > kf; kf = txw; store(b, FREE, kf) \
+		od; \
+		atomic { at = qtail; qtail++ }; \
+		ARRIVED(b, TAIL); \
+		store(b, TAIL, kt + 1); \
+		store(b, at, ENTRY(kt)); \
+		ALL_ARRIVED(b); \
+		atomic { kt++; left--; at = 0; tx = WORD(kt) + MARK; known = KNOWN(tx) } \
+	fi
 
 active proctype block0()
 {
 	byte left = EACH0, at, was, known, kt, kf;
-	bit ks, ok;
+	bit ks, ok, fresh;
 
 	do
 	:: left && known && K_ROOM -> FAST(k0)
@@ -186,14 +221,14 @@ active proctype block0()
 active proctype block1()
 {
 	byte left = EACH1, at, was, known, kt, kf;
-	bit ks, ok;
+	bit ks, ok, fresh;
 
 	do
 	:: left && known && K_ROOM -> FAST(k1)
 	:: left -> SLOW(k1)
 #ifdef REUSE
 	:: !lives && left ->
-		atomic { tx < HELD -> was = tx; tx = CLOSED };
+		atomic { FREE_NOW -> was = tx; tx = CLOSED };
 		CLOSE_SETTLE
 		drained(k1);
 		asked = 1;
@@ -220,7 +255,8 @@ active proctype proxy()
 			if
 			:: v == NOP
 			:: else ->
-				assert(v == BYTE_OF(told));
+				assert(v >= RINGED || told < from);
+				assert(v % RINGED == BYTE_OF(told));
 				told++;
 				assert(told - out <= WINDOW(seg))
 			fi;

@@ -65,12 +65,35 @@ GNET_DEV int get(struct test_args *a, struct test_report *r, int fd, uint8_t *bu
 	return 0;
 }
 
+/*
+ * K1, T7: who remembers a socket may not see the segment that another call has attached, and sent nothing. So a near one, beside which no
+ * byte may go inline, changes the side's word.
+ */
+GNET_DEV int near_is_in_the_word(struct test_args *a, struct test_report *r, int fd, uint8_t *buf)
+{
+	const struct gnet_sock *sk = &a->net->socks[GNET_FD_SLOT(fd)];
+	__shared__ struct gnet_borrow b;
+	uint64_t was, is, seg;
+
+	K_EQ(r, gsend(a->net, fd, buf, 5, 0), 5);
+	K_EQ(r, grecv(a->net, fd, buf, 5, GNET_MSG_WAITALL), 5);
+	was = gnet_dev_load(&sk->tx);
+	K_EQ(r, gsend_reserve(a->net, fd, &b, 100, 0), 0);
+	K_EQ(r, gsend_commit(a->net, fd, 0), 0);
+	is = gnet_dev_load(&sk->tx);
+	seg = gnet_dev_load(&sk->tx_seg) & GNET_SOCK_SEG;
+	K_EQ(r, seg != 0, 1);
+	K_EQ(r, is != was, gnet__tx_near(seg));
+	return 0;
+}
+
 GNET_DEV int ask(struct test_args *a, struct test_report *r, uint8_t *buf)
 {
 	int fd[CONNS];
 
 	for (int i = 0; i < CONNS; i++)
 		K_GET(r, fd[i], test_k_connect(a->net, a->where));
+	K_CALL(near_is_in_the_word(a, r, fd[0], buf));
 	for (int k = 0; k < CONNS; k++) {
 		uint64_t pos = 0;
 

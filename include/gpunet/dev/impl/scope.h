@@ -448,7 +448,10 @@ GNET_DEV struct gnet__try gnet__send_try(const struct gnet__ready *r)
 	t.made = 1;
 	t.old = gnet_dev_cas_relaxed(&r->sk->tx, t.word, t.word | GNET_L_HELD);
 	t.pos = gnet_dev_ticket(&r->d->tail);
-	/* The word comes again after 4 GiB, or 2,047 sockets; these do not with it. */
+	/*
+	 * The word comes again after 4 GiB, or 2,047 sockets; these do not with it. A segment that was attached by a call which then sent
+	 * nothing may not be seen here: what goes inline is right all the same, and a near one is in the word.
+	 */
 	t.tail = gnet_dev_load(&r->sk->tx_tail);
 	t.seg = gnet_dev_load(&r->sk->tx_seg);
 	return t;

@@ -689,6 +689,16 @@ GNET__COLD int64_t gnet__send_wait(gnet_t *net, int fd, struct gnet_sock *sk, st
 	}
 }
 
+/* The proxy has named the send segment. A near one is in the side's word, too: who remembers the word may see no segment yet (K1). */
+GNET_DEV void gnet__attached(struct gnet_sock *sk, uint64_t reply)
+{
+	uint64_t seg = (reply & GNET_TX_SEG_MASK) + 1;
+
+	gnet_dev_store(&sk->tx_seg, seg | (reply & GNET_TX_ONCE ? GNET_SOCK_ONCE : 0));
+	if (gnet__tx_near(seg))
+		gnet_dev_or(&sk->tx, GNET_L_NEAR);
+}
+
 /* Gives the socket a send segment if it has none; if none is to be had, this call's bytes go inline. */
 GNET__COLD int gnet__send_attach(gnet_t *net, int fd, struct gnet__scratch *s)
 {
@@ -699,8 +709,7 @@ GNET__COLD int gnet__send_attach(gnet_t *net, int fd, struct gnet__scratch *s)
 		return 0;
 	seg = gnet__call(net, (uint32_t)sk->queue, GNET_OP_TX_ATTACH, fd, 0, 0);
 	if (seg >= 0)
-		gnet_dev_store(&sk->tx_seg, ((uint64_t)seg & GNET_TX_SEG_MASK) + 1 +
-						    (seg & GNET_TX_ONCE ? GNET_SOCK_ONCE : 0));
+		gnet__attached(sk, (uint64_t)seg);
 	s->no_seg = seg == -GNET__ENOBUFS;
 	return seg == -GNET__ENOBUFS || seg >= 0 ? 0 : (int)seg;
 }

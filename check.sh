@@ -16,12 +16,12 @@ usage: ./check.sh [--long] [--no-vm]
        ./check.sh --help
 
 Installs what is missing (as root, with apt), builds gpunet plain, with ASan+UBSan and with TSan, and
-runs all tests.
+runs all tests. On two cores that takes some 23 minutes.
 
   --long            runs the long tests whole
   --no-vm           leaves out the two virtual machines, which QEMU emulates
   --gpu-bundle DIR  only builds for CUDA and leaves in DIR what a machine with a GPU needs to run the
-                    device tests: copy DIR there and start DIR/run.sh
+                    device tests: copy DIR there and start DIR/run.sh (exit code 77: no GPU)
 
 Exit code: 0 all passed, 1 some failed, 2 usage, or something is missing that could not be installed.
 Logs stay in build/check/.

@@ -113,6 +113,7 @@ GNET_DEV int refused_lengths(struct dgram_args *a, struct test_report *r, int fd
 	K_EQ(r, gsend(net, fd, buf, 10, 0), -EDESTADDRREQ);
 	K_EQ(r, gsendto(net, fd, buf, 10, 0, &a->host->a, 1), -EINVAL);
 	K_EQ(r, gsendto(net, fd, buf, 10, 0, &a->host->a, 113), -EINVAL);
+	K_EQ(r, grecvfrom(net, fd, buf, 10, 0, &a->from->a, NULL), -EINVAL);
 	K_EQ(r, gsendto(net, fd, buf, (uint64_t)1 << 32, 0, &a->host->a, a->host->len), -EMSGSIZE);
 	K_EQ(r, gsendto(net, fd, buf, 9 << 20, 0, &a->host->a, a->host->len), -EMSGSIZE);
 	if (a->host->a.sa.sa_family == GNET_AF_INET)

@@ -121,6 +121,7 @@ GNET_DEV int binds(struct test_args *a, struct test_report *r)
 	BIND(GNET_AF_UNIX, PATH_NO_DIR, LEN(PATH_NO_DIR), -ENOENT);
 	BIND(GNET_AF_UNIX, PATH_FREE, LEN(PATH_FREE), 0);
 	K_GET(r, fd, gsocket(a->net, GNET_AF_INET, GNET_SOCK_STREAM, 0));
+	K_EQ(r, gbind(a->net, fd, NULL, LEN(FREE)), -EINVAL);
 	K_EQ(r, gbind(a->net, fd, ADDR(FREE), LEN(FREE)), 0);
 	K_EQ(r, gbind(a->net, fd, ADDR(FREE), LEN(FREE)), -EINVAL);
 	K_EQ(r, gclose(a->net, fd), 0);
@@ -177,6 +178,7 @@ GNET_DEV int listeners(struct test_args *a, struct test_report *r, uint8_t *buf)
 	K_GET(r, fd, gsocket(a->net, GNET_AF_INET, GNET_SOCK_STREAM, 0));
 	K_EQ(r, gaccept(a->net, fd, NULL, NULL), -EINVAL);
 	K_EQ(r, gaccept4(a->net, fd, NULL, NULL, GNET_MSG_DONTWAIT), -EINVAL);
+	K_EQ(r, gaccept4(a->net, fd, NULL, NULL, GNET_MSG_PEEK), -EOPNOTSUPP);
 	K_EQ(r, gbind(a->net, fd, ADDR(FREE), LEN(FREE)), 0);
 	K_EQ(r, gaccept(a->net, fd, NULL, NULL), -EINVAL);
 	K_EQ(r, glisten(a->net, fd, 0), 0);

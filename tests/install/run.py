@@ -147,10 +147,15 @@ def pkgconfig_shared(o):
     use(o, program, True)
 
 
+def guide_code(o):
+    """All that the guide has as C."""
+    with open(os.path.join(prefix(o), "share/doc/gpunet/guide.md"), encoding="utf-8") as stream:
+        return re.findall(r"(?s)```c\n(.*?)```", stream.read())
+
+
 def guide_program(o):
     """The guide's whole program, as a reader would cut it out; the file it is in."""
-    with open(os.path.join(prefix(o), "share/doc/gpunet/guide.md"), encoding="utf-8") as stream:
-        programs = [text for text in re.findall(r"(?s)```c\n(.*?)```", stream.read()) if "int main(" in text]
+    programs = [text for text in guide_code(o) if "int main(" in text]
     if len(programs) != 1:
         raise Failed(f"{len(programs)} whole programs in the guide")
     path = os.path.join(fresh(o), "upper.c")
@@ -194,10 +199,114 @@ def guide(o):
             server.kill()
 
 
-def guide_cuda(o):
-    path = guide_program(o)
+# What the guide's fragments are about, and the words that they use without saying so.
+AROUND = """#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <gpunet/dev/socket.h>
+#include <gpunet/gpunet.h>
+
+struct head { int kind; };
+struct args { gnet_t *net; int fd; char *buf, *body; struct head *header; uint64_t len, body_len; unsigned *count; };
+
+int complain(const char *text);
+"""
+
+FRAGMENT = """
+GNET_KERNEL(%s, struct args, a)
+{
+	gnet_t *net = a.net;
+	struct head *header = a.header;
+	char *buf = a.buf, *body = a.body;
+	uint64_t len = a.len, body_len = a.body_len;
+	unsigned *count = a.count;
+	int fd = a.fd;
+	int64_t n = 0;
+
+	(void)net, (void)header, (void)buf, (void)body, (void)len, (void)body_len, (void)count, (void)n;
+	do {
+%s
+	} while (a.fd < 0);
+	(void)fd;
+}
+"""
+
+
+def guide_fragments(o):
+    """Files with all else that the guide has as C, each piece in a place of the kind that it is for."""
+    folder = fresh(o)
+    kernels, host, old = [AROUND], [], []
+    for number, text in enumerate(guide_code(o)):
+        if "int main(" in text:
+            continue
+        if "gpunet2014.h" in text:
+            kernel, launch = text.split("\t/* on the host */\n")
+            old.append(f"{kernel}\nint launch(gpunet_t *g, struct gpunet_grid grid, struct sockaddr_in *addr, uchar *buf);\n"
+                       f"int launch(gpunet_t *g, struct gpunet_grid grid, struct sockaddr_in *addr, uchar *buf)\n"
+                       f"{{\n\treturn {launch.strip()}\n}}\n")
+        elif "gpunet_open(" in text:
+            host.append(FRAGMENT % ("serve", "\t\tgclose(net, fd);"))
+            host.append(f"int host_{number}(void);\nint host_{number}(void)\n{{\n{text}\n\treturn 0;\n}}\n")
+        else:
+            kernels.append(text if "GNET_KERNEL" in text else FRAGMENT % (f"fragment_{number}", text))
+    files = {"guide.h": "".join(kernels), "all.c": '#include "guide.h"\n' + "".join(host), "old.c": "".join(old)}
+    for name, text in files.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as stream:
+            stream.write(text)
+    return folder
+
+
+def guide_snippets(o):
+    """What else the guide shows builds without a warning, and its UDP server serves."""
+    folder = guide_fragments(o)
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I", folder]
+    for name in ("all.c", "old.c"):
+        call([o.cc, *flags, "-c", os.path.join(folder, name), "-o", os.path.join(folder, name + ".o"),
+              *pkgconfig(o, "--cflags")])
+    program = os.path.join(folder, "guide_udp")
+    call([o.cc, *flags, os.path.join(HERE, "guide_udp.c"), "-o", program, *pkgconfig(o, "--cflags", "--libs")])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.bind(("127.0.0.1", 0))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+        client.settimeout(0.2)
+        env = dict(os.environ, GPUNET_DEVICE="cpu", LD_LIBRARY_PATH=os.path.join(prefix(o), o.libdir))
+        with subprocess.Popen([program, str(port)], env=env) as server:
+            try:
+                for sent in (b"first", b"", b"x" * 1000):
+                    answer(client, port, sent)
+                server.send_signal(signal.SIGTERM)
+                if server.wait(30) != 0:
+                    raise Failed(f"exit code {server.returncode} after SIGTERM")
+            finally:
+                server.kill()
+
+
+def answer(client, port, sent):
+    """Sends until it comes back: the server may not be there yet."""
+    for _ in range(150):
+        client.sendto(sent, ("127.0.0.1", port))
+        try:
+            if client.recv(4096) == sent:
+                return
+        except TimeoutError:
+            pass
+    raise Failed(f"no answer to {len(sent)} bytes")
+
+
+def cuda_object(o, path):
     call([nvcc(), *quickly(), "-x", "cu", "-arch=sm_80", "-c", path, "-o", path[:-1] + "o",
           *pkgconfig(o, "--cflags")])
+
+
+def guide_cuda(o):
+    cuda_object(o, guide_program(o))
+    folder = guide_fragments(o)
+    for name in ("all.c", "old.c"):
+        cuda_object(o, os.path.join(folder, name))
 
 
 def static_flags(o):

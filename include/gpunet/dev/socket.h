@@ -38,8 +38,8 @@
  * -EINVAL (net is NULL); -EAFNOSUPPORT, -EPROTONOSUPPORT, -ESOCKTNOSUPPORT; -EMFILE: the process's or the network's (option max_sockets) limit. */
 GNET_DEV int gsocket(gnet_t *net, int domain, int type, int protocol);
 
-/* -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, -EINVAL (bound already), -ENOENT, -EAFNOSUPPORT, ... as bind(2). A server's TCP
- * address can be bound again at once after its last use (SO_REUSEADDR is set). */
+/* -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, -EINVAL (bound already; addr is NULL or its length is wrong), -ENOENT, -EAFNOSUPPORT, ... as
+ * bind(2). A server's TCP address can be bound again at once after its last use (SO_REUSEADDR is set). */
 GNET_DEV int gbind(gnet_t *net, int fd, const void *addr, uint32_t len);
 
 /* -EADDRINUSE, -EOPNOTSUPP as listen(2). */
@@ -52,7 +52,7 @@ GNET_DEV int glisten(gnet_t *net, int fd, int backlog);
 GNET_DEV int gaccept(gnet_t *net, int fd, void *addr, uint32_t *len);
 
 /* gaccept with flags: MSG_DONTWAIT: -EAGAIN if no connection is there; SOCK_NONBLOCK: the new socket is non-blocking (otherwise
- * it blocks, whatever the listener does). */
+ * it blocks, whatever the listener does). SOCK_CLOEXEC and MSG_NOSIGNAL are accepted, other flags are -EOPNOTSUPP. */
 GNET_DEV int gaccept4(gnet_t *net, int fd, void *addr, uint32_t *len, int flags);
 
 /*
@@ -139,6 +139,7 @@ GNET_DEV int gpoll_thread(gnet_t *net, struct gnet_pollfd *fds, uint32_t n, int6
  * datagram's whole length; MSG_PEEK leaves it. `addr` and `alen` (in: room, out: length) receive the sender's address, or are NULL.
  *   -EMSGSIZE      longer than 65,507 bytes (UDP over IPv6: 65,527), or than a ring (option segment_bytes) holds
  *   -EDESTADDRREQ  no address and no peer
+ *   -EINVAL        gsendto: the address's length is wrong; grecvfrom: addr without alen
  *   -ENOBUFS       no ring is to be had (option slab_bytes); one of up to 48 bytes to an IP address needs none, nor one of up to
  *                  80 bytes to the peer
  * A datagram is sent after gsendto has returned, so its error (-ECONNREFUSED, -EMSGSIZE for one beyond SO_SNDBUF, -ENETUNREACH, a

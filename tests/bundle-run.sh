@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Runs a GPU bundle (made by check.sh --gpu-bundle): the device tests, then ordinary programs against
-# kernels on the GPU. Ends with "N passed, N failed" (and ", N skipped"); exit code 0 if none failed.
+# kernels on the GPU. Ends with "N passed, N failed" (and ", N skipped"); exit code 0 if none failed, 1 if some
+# have, 2 usage, 77 if there is no GPU: then it says so and runs nothing.
 #
 # usage: run.sh [--only device|peers] [--limit SECONDS for one device test]
 
@@ -22,6 +23,12 @@ done
 if [ $# != 0 ]; then
 	echo "usage: run.sh [--only device|peers] [--limit SECONDS]" >&2
 	exit 2
+fi
+
+missing=$(bin/gpunet doctor | sed -n 's/^cuda device *missing *//p')
+if [ -n "$missing" ]; then
+	echo "there is no GPU here, so nothing is run: $missing" >&2
+	exit 77
 fi
 
 passed=0 failed=0 skipped=0

@@ -85,6 +85,13 @@ bundle_starts()
 	[ $code = 0 ] || [ $code = 77 ] || bad=1
 	echo "device/sock_echo: exit code $code"
 	env -u LD_LIBRARY_PATH timeout 60 "$moved/elsewhere/bin/gpunet" info || bad=1
+	# Where there is no GPU run.sh says so once.
+	if "$moved/elsewhere/bin/gpunet" doctor | grep -q '^cuda device *missing'; then
+		env -u LD_LIBRARY_PATH timeout 60 "$moved/elsewhere/run.sh" >"$moved/said" 2>&1
+		code=$?
+		cat "$moved/said"
+		[ $code = 77 ] && [ "$(wc -l <"$moved/said")" = 1 ] || bad=1
+	fi
 	# The bench and the real programs, on the CPU device.
 	(
 		cd "$moved/elsewhere" && unset LD_LIBRARY_PATH || exit 1

@@ -308,6 +308,17 @@ sim_mutant_of(87 include/gpunet/dev/impl/sock.h
 	"uint64_t old = gnet_dev_cas(&sk->err_seen, seen, number);"
 	"uint64_t old = @M@ ? seen : gnet_dev_cas(&sk->err_seen, seen, number);")
 
+# ---- positions whose copies wrap (sim_first)
+
+# R4: a tail is the position at or after head that a line's 41 bits mean.
+sim_mutant_of(90 include/gpunet/dev/impl/stream.h
+	"return head + (((cell0 >> GNET_LINE_TAIL_SHIFT) - head) & GNET_LINE_TAIL_MASK);"
+	"return @M@ ? (head & ~GNET_LINE_TAIL_MASK) | cell0 >> GNET_LINE_TAIL_SHIFT : head + (((cell0 >> GNET_LINE_TAIL_SHIFT) - head) & GNET_LINE_TAIL_MASK);")
+# K2: the upper half of a word wraps with its position.
+sim_mutant_of(91 include/gpunet/dev/impl/sock.h
+	"	gnet_dev_add_release(side, ((is - was) << GNET_L_AT_SHIFT) - held);"
+	"	gnet_dev_add_release(side, ((@M@ && (uint32_t)is < (uint32_t)was ? 0 : is - was) << GNET_L_AT_SHIFT) - held);")
+
 # ---- options
 
 sim_mutant_of(77 include/gpunet/dev/impl/option.h
@@ -369,6 +380,30 @@ sim_mutant_of(88 include/gpunet/dev/impl/nap.h
 	"	if (GNET_HINT_POLLS(gnet_dev_load(word)))"
 	"	if (!@M@ && GNET_HINT_POLLS(gnet_dev_load(word)))")
 
+# ---- positions that are large (sim_first): what a kernel and the proxy call 0 elsewhere, of sockets and of a listener's ring
+
+sim_change(include/gpunet/dev/impl/sock.h
+	"	gnet_dev_store(&sk->rx_head, 0);"
+	"	gnet_dev_store(&sk->rx_head, sim_first);")
+sim_change(include/gpunet/dev/impl/sock.h
+	"	gnet_dev_store(&sk->tx_tail, 0);\n	gnet_dev_store(&sk->tx_head, 0);"
+	"	gnet_dev_store(&sk->tx_tail, sim_first);\n	gnet_dev_store(&sk->tx_head, sim_first);")
+sim_change(include/gpunet/dev/impl/sock.h
+	"	gnet_dev_store_release(&sk->rx, gen | state);\n	gnet_dev_store_release(&sk->tx, gen | state);"
+	"	gnet_dev_store_release(&sk->rx, gen | state | sim_first << GNET_L_AT_SHIFT);\n	gnet_dev_store_release(&sk->tx, gen | state | sim_first << GNET_L_AT_SHIFT);")
+sim_change(src/stream/tx.c
+	"	s->rx_seg = s->tx_seg = -1;\n	s->tag_inline"
+	"	s->rx_seg = s->tx_seg = -1;\n	s->rx_tail = s->tx_tail = s->tx_head = sim_first;\n	s->cell0 = (sim_first & GNET_LINE_TAIL_MASK) << GNET_LINE_TAIL_SHIFT;\n	s->tag_inline")
+sim_change(src/stream/tx.c
+	"		__atomic_store_n(&bus->line.cell[i], 0, __ATOMIC_RELAXED);"
+	"		__atomic_store_n(&bus->line.cell[i], i ? 0 : s->cell0, __ATOMIC_RELAXED);")
+sim_change(src/stream/tx.c
+	"	__atomic_store_n(&bus->txw, 0, __ATOMIC_RELAXED);\n	__atomic_store_n(&bus->head, 0, __ATOMIC_RELAXED);\n	__atomic_store_n(&bus->tx_tail, 0, __ATOMIC_RELAXED);"
+	"	__atomic_store_n(&bus->txw, sim_first & GNET_TXW_POS_MASK, __ATOMIC_RELAXED);\n	__atomic_store_n(&bus->head, sim_first, __ATOMIC_RELAXED);\n	__atomic_store_n(&bus->tx_tail, sim_first, __ATOMIC_RELAXED);")
+sim_change(src/socket/table.c
+	"	s->accepted = 0;"
+	"	s->accepted = sim_first;")
+
 # ---- a device like a GPU: its kernels cannot wake a proxy thread (sim_gpu_like)
 
 sim_change(src/platform/cpu/dev.c
@@ -393,5 +428,5 @@ endif()
 foreach(file IN LISTS sim_mutated)
 	string(MAKE_C_IDENTIFIER ${file} name)
 	file(CONFIGURE OUTPUT ${sim_copy}/${file} @ONLY
-		CONTENT "extern int sim_mutant, sim_gpu_like, sim_late, sim_naps;\nextern unsigned long sim_belt;\nvoid sim_stall(void);\nvoid sim_in_life(int fd, unsigned long life);\nvoid sim_goes_on(unsigned long was, unsigned long head);\n#line 1 \"${file}\"\n@sim_text_${name}@")
+		CONTENT "extern int sim_mutant, sim_gpu_like, sim_late, sim_naps;\nextern unsigned long sim_belt, sim_first;\nvoid sim_stall(void);\nvoid sim_in_life(int fd, unsigned long life);\nvoid sim_goes_on(unsigned long was, unsigned long head);\n#line 1 \"${file}\"\n@sim_text_${name}@")
 endforeach()

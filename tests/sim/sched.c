@@ -56,7 +56,7 @@ static struct {
 
 bool sim_on;
 int sim_mutant, sim_gpu_like, sim_late, sim_naps;
-unsigned long sim_belt = 1000000;
+unsigned long sim_belt = 1000000, sim_first;
 void (*sim_report)(void);
 
 /* ---- chance ---------------------------------------------------------------------------------------------------------- */

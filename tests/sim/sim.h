@@ -34,7 +34,8 @@ extern int sim_gpu_like; /* kernels cannot wake proxy threads */
 extern int sim_naps;     /* waits that last long nap, as on a GPU */
 /* The longest nap without a hint, ns. For ever, nearly, where none may get lost. */
 extern unsigned long sim_belt;
-extern int sim_late; /* what blocks store without order arrives late */
+extern unsigned long sim_first; /* where positions begin */
+extern int sim_late;            /* what blocks store without order arrives late */
 
 /* The caller becomes thread 0. */
 void sim_begin(const struct sim_options *o);

@@ -18,6 +18,7 @@
 #include "ends.h"
 #include "host.h"
 #include "misuse.h"
+#include "mixed.h"
 #include "platform/cpu/cpu.h"
 #include "sim.h"
 #include "socket/net.h"
@@ -70,7 +71,9 @@ static gpunet_t *any_net(const struct world *w)
 	o.device = "cpu";
 	o.proxy_threads = sim_chance(600) ? 1 : sim_between(2, 3);
 	o.spin_us = sim_chance(500) ? 0 : (int)sim_between(1, 5);
-	o.max_sockets = sim_chance(500) && !w->misuse && !w->n_dgrams && !w->n_ends ? 16 : 64;
+	o.max_sockets = sim_chance(500) && !w->misuse && !w->n_dgrams && !w->n_ends && !w->n_mixed
+				? 16
+				: 64;
 	o.segment_bytes = 16384;
 	/* Few segments, so that they have to be shared. */
 	o.slab_bytes = sim_chance(400) && !w->n_dgrams ? 65536 : 1 << 20;
@@ -118,7 +121,7 @@ static uint64_t first_position(uint64_t seed)
 	static const unsigned bits[] = { 32, 24, 31, 32, 41, 40, 48, 32 };
 	uint64_t n = seed / 4;
 
-	if (seed % 4 != 2)
+	if (seed % 4 != 2 && seed % 8 != 3)
 		return 0;
 	return (UINT64_C(1) << bits[n % 8]) - 16 * (n * 7919 % (n % 3 ? 20 : 800));
 }
@@ -144,6 +147,9 @@ static uint64_t run_seed(const struct sim_options *o)
 	/* One seed in four has these, and draws no number for that: the others are as they were. */
 	w->ends = !w->narrow && o->seed % 4 == 1 ? sim_alloc(ends_size()) : NULL;
 	w->n_ends = w->ends ? ends_make(w, w->ends, (unsigned)(o->seed / 4)) : 0;
+	/* And so it is with these. */
+	w->mixed = !w->narrow && o->seed % 4 == 3 ? sim_alloc(mixed_size()) : NULL;
+	w->n_mixed = w->mixed ? mixed_make(w, w->mixed) : 0;
 	world_host_begin(w);
 	g = any_net(w);
 	w->net = gpunet_device(g);
@@ -176,6 +182,7 @@ static uint64_t run_seed(const struct sim_options *o)
 		sim_fail("%u of the host's descriptors are still open", host_open_files());
 	if (w->dgrams)
 		dgram_check(w, w->dgrams);
+	sim_free(w->mixed);
 	sim_free(w->ends);
 	sim_free(w->dgrams);
 	sim_free(w->misuse);

@@ -17,6 +17,7 @@
 #include "dgram.h"
 #include "ends.h"
 #include "misuse.h"
+#include "mixed.h"
 #include "sim.h"
 
 struct args {
@@ -828,6 +829,21 @@ static bool take_ticket(unsigned *left)
 	return *left && (*left)--;
 }
 
+/* A block that is none of the world's own, number `i` of them. */
+static void run_others(struct world *w, unsigned i)
+{
+	unsigned n_misuse = w->misuse != NULL;
+
+	if (i < w->n_dgrams)
+		dgram_run(w, w->dgrams, i);
+	else if ((i -= w->n_dgrams) < n_misuse)
+		misuse_run(w, w->misuse);
+	else if ((i -= n_misuse) < w->n_ends)
+		ends_run(w, w->ends, i);
+	else
+		mixed_run(w, w->mixed, i - w->n_ends);
+}
+
 GNET_KERNEL(sim_program, struct args, a)
 {
 	struct world *w = a.w;
@@ -835,16 +851,8 @@ GNET_KERNEL(sim_program, struct args, a)
 	int64_t listener = -1;
 	unsigned i;
 
-	if (blockIdx.x >= w->n_blocks + w->n_dgrams + (w->misuse != NULL)) {
-		ends_run(w, w->ends, blockIdx.x - w->n_blocks - w->n_dgrams - (w->misuse != NULL));
-		return;
-	}
-	if (blockIdx.x >= w->n_blocks + w->n_dgrams) {
-		misuse_run(w, w->misuse);
-		return;
-	}
 	if (blockIdx.x >= w->n_blocks) {
-		dgram_run(w, w->dgrams, blockIdx.x - w->n_blocks);
+		run_others(w, blockIdx.x - w->n_blocks);
 		return;
 	}
 	if (b->accepts) {
@@ -878,7 +886,7 @@ GNET_KERNEL(sim_program, struct args, a)
 void program_launch(struct gpunet *g, struct world *w)
 {
 	const struct gpunet_grid grid = { .grid_x = w->n_blocks + w->n_dgrams +
-						    (w->misuse != NULL) + w->n_ends,
+						    (w->misuse != NULL) + w->n_ends + w->n_mixed,
 					  .block_x = w->n_threads };
 	struct args a = { w };
 	int rc = GPUNET_LAUNCH(g, sim_program, grid, a);

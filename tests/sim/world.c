@@ -11,6 +11,7 @@
 
 #include "base/sys.h"
 #include "host.h"
+#include "mixed.h"
 #include "sim.h"
 
 static struct world *reported;
@@ -681,5 +682,7 @@ void world_report(void)
 				c->flow[d].ended ? " ended" : "", c->flow[d].eof ? " eof" : "",
 				c->chaos ? " chaos" : "", (int)c->chaos);
 	}
+	if (w->mixed)
+		mixed_report(w->mixed);
 	host_report();
 }

@@ -132,6 +132,8 @@ struct world {
 	unsigned n_dgrams;
 	void *ends; /* of n_ends blocks more */
 	unsigned n_ends;
+	void *mixed; /* of n_mixed blocks more */
+	unsigned n_mixed;
 	int domain;
 	struct sockaddr_storage addr[2]; /* of the kernel's listener, of the host's */
 	socklen_t addr_len[2];

@@ -31,6 +31,7 @@ struct proxy_thread {
 		n_touched; /* words that kernels may wait on, changed in this step; more than fit: all */
 	const void *touched[PROXY_TOUCHED];
 	bool dead;             /* it cannot go on */
+	bool quiet;            /* no entry and no event in this step so far */
 	unsigned defer;        /* passes without asking for events */
 	unsigned deferred;     /* how many it was the last time */
 	uint64_t asked_at;     /* when events were asked for last */

@@ -244,6 +244,11 @@ void proxy_touched(struct proxy_thread *t, const void *word)
 		t->n_touched++;
 }
 
+bool proxy_quiet(const struct proxy_thread *t)
+{
+	return t->quiet;
+}
+
 bool proxy_may_hint(struct proxy_thread *t)
 {
 	const struct gnet_news *r = &t->p->params.news[t->index];

@@ -49,6 +49,8 @@ struct proxy_hooks {
 	bool (*waits_for_room)(struct proxy_thread *t, void *ctx);
 	/* Has one of those heads moved, or another thread handed this one something (and woken it)? */
 	bool (*has_work)(struct proxy_thread *t, void *ctx);
+	/* It has none, and sleeps now, until *next at the latest: only what is watched will wake it. */
+	void (*rest)(struct proxy_thread *t, uint64_t *next, void *ctx);
 };
 
 /* A descriptor that a thread waits for, edge-triggered. `fn` runs in the thread. */
@@ -113,6 +115,9 @@ const char *proxy_state(const struct proxy *p, unsigned i);
 
 /* The time of the current step. */
 uint64_t proxy_now(const struct proxy_thread *t);
+
+/* In the current step neither an entry nor an event was found. */
+bool proxy_quiet(const struct proxy_thread *t);
 
 /* Wakes a thread if it sleeps; from any thread, async-signal-safe. */
 void proxy_wake(struct proxy_thread *t);

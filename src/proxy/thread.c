@@ -124,12 +124,14 @@ unsigned proxy_step(struct proxy_thread *t, uint64_t now, uint64_t *next)
 	t->now = now;
 	*next = UINT64_MAX;
 	n = take_entries(t);
+	t->quiet = !n;
 	/* What kernels send does not wait for the system call below. */
 	if (n)
 		n += run_hooks(t, next);
 	events = ask ? take_events(t, 0) : 0;
 	if (events)
 		t->deferred /= 8; /* one alone may be what the caller had found already */
+	t->quiet &= !events;
 	if (events || !n)
 		n += events + run_hooks(t, next);
 	/* Last: what has run out is deferred anew only when the next pass has asked. */
@@ -167,7 +169,7 @@ static void sleep_until(struct proxy_thread *t, uint64_t now, uint64_t next)
 	struct proxy *p = t->p;
 	const struct proxy_hooks *h = &p->hooks;
 	bool room = h->waits_for_room && h->waits_for_room(t, h->ctx);
-	int64_t timeout = next == UINT64_MAX ? -1 : next > now ? (int64_t)(next - now) : 0;
+	int64_t timeout;
 
 	atomic_exchange(&t->mark, room ? ASLEEP_FOR_ROOM : ASLEEP);
 	if (proxy_sq_ready(&p->params, t->index, t->head) ||
@@ -176,6 +178,9 @@ static void sleep_until(struct proxy_thread *t, uint64_t now, uint64_t next)
 		atomic_store(&t->mark, AWAKE);
 		return;
 	}
+	if (h->rest)
+		h->rest(t, &next, h->ctx);
+	timeout = next == UINT64_MAX ? -1 : next > now ? (int64_t)(next - now) : 0;
 	if (room && !p->kicks && (timeout < 0 || timeout > (int64_t)p->params.sentinel_ns))
 		timeout = (int64_t)p->params.sentinel_ns;
 	atomic_fetch_add_explicit(&t->sleeps, 1, memory_order_relaxed);

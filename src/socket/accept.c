@@ -64,16 +64,20 @@ static const char *put(struct sock *listener)
 	fd = sock_fd(s);
 	ch->event = listener->ch->event;
 	s->state = SOCK_CONNECTED;
-	s->started = true;
 	s->linger = listener->linger;
 	s->linger_s = listener->linger_s;
 	stream_connected(&s->st, ch);
-	/* Before it is another thread's: its names are read here. */
-	stat_tell(s, true);
-	rc = ch->ops->start(ch, sock_thread_of(s)->set.t);
-	if (rc) {
-		sock_unnew(s);
-		return rc == -ENOSPC ? "sysctl fs.epoll.max_user_watches" : strerror(-rc);
+	if (young_begin(s, listener)) {
+		stat_tell_young(s, listener);
+	} else {
+		/* Before it is another thread's: its names are read here. */
+		stat_tell(s, true);
+		s->started = true;
+		rc = ch->ops->start(ch, sock_thread_of(s)->set.t);
+		if (rc) {
+			sock_unnew(s);
+			return rc == -ENOSPC ? "sysctl fs.epoll.max_user_watches" : strerror(-rc);
+		}
 	}
 	listener->in_hand = NULL;
 	/* From here on its thread may close it, when the network ends: then nothing of it is ours any more. */

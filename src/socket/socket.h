@@ -54,7 +54,14 @@ struct sock {
 	uint64_t accepted;       /* put into the accept ring */
 	struct channel *in_hand; /* a connection that has to wait here: NULL or not yet started */
 
-	struct list link; /* in sock_thread.ready, .full or .retry */
+	/* accepted, and not started yet */
+	bool young, asked;
+	bool claimed;              /* by a kernel, as far as was looked */
+	int from;                  /* the listener's descriptor */
+	uint64_t place;            /* in its accept ring */
+	uint64_t born_at, born_in; /* accepted, then claimed: time, and pass */
+
+	struct list link; /* in sock_thread.ready, .full, .retry or .young */
 
 	/* Under the lock of the slot's thread, whoever has the slot now: an order may outlive the socket that it was for. */
 	struct sock *order_next; /* in sock_thread.orders */
@@ -69,8 +76,12 @@ struct sock_thread {
 	struct list ready; /* listeners with something to do */
 	struct list full;  /* listeners whose ring is full */
 	struct list
-		retry; /* to be tried again at retry_at: connects, and listeners short of something */
+		retry; /* to be tried again at retry_at: connects, and what was short of something */
 	uint64_t retry_at;
+	struct list young; /* oldest first */
+	unsigned n_young;  /* of these, and of those in retry */
+	bool complained;   /* said that some cannot be watched */
+	uint64_t passes, pass_at;
 
 	pthread_mutex_t lock; /* of what other threads may do: */
 	uint32_t *free;       /* free slots, first freed first used */
@@ -161,6 +172,19 @@ bool sock_accept_room(const struct sock *s);
 void sock_drop_in_hand(struct sock *s);
 /* Closes the connections in the ring that no kernel has claimed. */
 void sock_drop_unclaimed(struct sock *s, uint64_t claimed);
+
+/* ---- young.c ---- */
+
+/* An accepted connection, not yet published, shall be watched later, if at all: false if it has to be started at once. */
+bool young_begin(struct sock *s, const struct sock *listener);
+/* In each step; `quiet`: there is nothing else to do. */
+void young_step(struct sock_thread *t, uint64_t now, bool quiet);
+/* Now: tried again a little later if it cannot be. */
+void young_watch(struct sock *s);
+/* All of them: the thread goes to sleep. */
+void young_rest(struct sock_thread *t);
+/* It is watched, or gone. No-op for those that are not young. */
+void young_end(struct sock *s);
 
 /* Puts the socket on the list of those to be tried again soon. */
 void sock_retry(struct sock *s, uint64_t now);

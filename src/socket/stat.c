@@ -158,6 +158,21 @@ void stat_tell(const struct sock *s, bool names)
 	put_record(s, r, &v);
 }
 
+void stat_tell_young(const struct sock *s, const struct sock *listener)
+{
+	struct gpunet_stat_socket *r = record(s), v = { 0 };
+	const struct gpunet_stat_socket *of = record(listener);
+
+	if (!r)
+		return;
+	if (of->local_len <= GPUNET_STAT_NAME_MAX) {
+		v.local_len = of->local_len;
+		memcpy(v.local, of->local, v.local_len);
+	}
+	v.peer_len = name_of(s, 1, v.peer);
+	put_record(s, r, &v);
+}
+
 void stat_tell_connecting(const struct sock *s, const struct sockaddr *a, socklen_t n)
 {
 	struct gpunet_stat_socket *r = record(s), v = { 0 };

@@ -35,6 +35,8 @@ void stat_close(struct stat_book *b);
 
 /* By whoever owns the socket at that moment: it is there, or has other names now (which costs two system calls). */
 void stat_tell(const struct sock *s, bool names);
+/* It was accepted, and nobody knows yet whether it will live long: of its names those that cost no call. */
+void stat_tell_young(const struct sock *s, const struct sock *listener);
 /* It tries to connect to that address, so that it has no peer yet. */
 void stat_tell_connecting(const struct sock *s, const struct sockaddr *a, socklen_t n);
 /* Its state, or a listener's number of connections, is another one. */

@@ -156,7 +156,8 @@ void sock_close(struct sock *s, uint64_t claimed)
 	enum sock_state was = s->state;
 	bool carried = sock_carries(s);
 
-	list_del(&s->link);
+	if (!s->young) /* it may have to be watched, to send what is left */
+		list_del(&s->link);
 	s->state = SOCK_CLOSED;
 	stat_tell_state(s);
 	sock_drop_in_hand(s);

@@ -42,6 +42,7 @@ static void gone(struct stream *st)
 
 	s->state = SOCK_CLOSED;
 	s->ch = NULL;
+	young_end(s);
 	list_del(&s->link);
 	if (s->lingers == LINGER_NONE) {
 		give_slot(s);
@@ -81,7 +82,7 @@ struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch)
 	s->gen = gen;
 	s->ch = ch;
 	s->state = SOCK_NEW;
-	s->started = s->acceptable = s->complained = false;
+	s->started = s->acceptable = s->complained = s->young = false;
 	s->linger = false;
 	s->lingers = LINGER_NONE;
 	s->linger_s = 0;
@@ -231,6 +232,8 @@ static void run_retries(struct sock_thread *t, uint64_t now, uint64_t *next)
 				list_add_tail(&t->ready, &s->link);
 			else if (s->state == SOCK_CONNECTING)
 				sock_connect_again(s);
+			else if (s->young)
+				young_watch(s);
 		}
 	}
 	if (!list_empty(&t->retry) && t->retry_at < *next)
@@ -253,9 +256,18 @@ static unsigned step(struct proxy_thread *pt, uint64_t now, uint64_t *next, void
 	n = channel_net_step(all->p.channels, pt, now, next);
 	n += resolver_answer(all->resolver, pt);
 	n += run_listeners(t, now);
-	n += stream_set_step(&t->set, now, next);
 	run_retries(t, now, next);
-	return n;
+	young_step(t, now, !n && proxy_quiet(pt));
+	return n + stream_set_step(&t->set, now, next);
+}
+
+static void rest(struct proxy_thread *pt, uint64_t *next, void *ctx)
+{
+	struct sock_thread *t = &((struct sockets *)ctx)->t[proxy_index(pt)];
+
+	young_rest(t);
+	if (!list_empty(&t->retry) && t->retry_at < *next)
+		*next = t->retry_at;
 }
 
 static bool waits_for_room(struct proxy_thread *pt, void *ctx)
@@ -300,6 +312,7 @@ static int thread_init(struct sockets *all, unsigned i)
 	list_init(&t->ready);
 	list_init(&t->full);
 	list_init(&t->retry);
+	list_init(&t->young);
 	t->free_size = all->p.max / all->threads + 1;
 	t->free = sys.alloc(t->free_size * sizeof(*t->free));
 	if (!t->free)
@@ -312,9 +325,11 @@ static int thread_init(struct sockets *all, unsigned i)
 
 int sockets_init(struct sockets *all, const struct sockets_params *p)
 {
-	const struct proxy_hooks hooks = {
-		.ctx = all, .step = step, .waits_for_room = waits_for_room, .has_work = has_work
-	};
+	const struct proxy_hooks hooks = { .ctx = all,
+					   .step = step,
+					   .waits_for_room = waits_for_room,
+					   .has_work = has_work,
+					   .rest = rest };
 	unsigned i;
 	int rc = 0;
 

@@ -24,6 +24,7 @@ endif()
 # The proxy stepped by hand, and kernels that write anything.
 gpunet_unit_test(proxy_hand proxy_hand.c)
 gpunet_unit_test(proxy_engine proxy_engine.c)
+gpunet_unit_test(proxy_accept proxy_accept.c)
 # Garbage is written without order, which is what ThreadSanitizer would report.
 if(NOT GPUNET_SANITIZE MATCHES "thread")
 	gpunet_unit_test(kernel_garbage kernel_garbage.c)

@@ -581,13 +581,15 @@ static void a_connection_waits_for_a_slot_that_was_lost(void **state)
 	sockets_fini(&full);
 }
 
-/* The system has no more watches for a while: the connection is kept, and tried again. */
+/* The system has no more watches for a while: a connection of another thread is kept, and tried again. */
 static void a_connection_waits_to_be_watched(void **state)
 {
 	struct rig *r = *state;
 	struct sock *fill, *s = crowded_listener(r, &fill);
 	unsigned i;
 
+	fill = &full.sock[1];
+	assert_int_equal(fill->slot % THREADS, 1);
 	sock_unnew(fill);
 	no_watches = 3;
 	closed = 0;

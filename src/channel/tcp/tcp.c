@@ -22,8 +22,8 @@ struct tcp {
 	struct proxy_thread *t; /* NULL until started */
 	int fd;
 	int domain;
-	struct sockaddr_storage
-		peer; /* of an accepted connection: its name even when it has gone */
+	/* Of an accepted connection: accept(2) tells it for nothing, and it stays when the peer has gone. */
+	struct sockaddr_storage peer;
 	socklen_t peer_len;
 };
 
@@ -238,14 +238,14 @@ static int tcp_shutdown(struct channel *c, int how)
 static int tcp_name_of(struct channel *c, int peer, struct sockaddr *a, socklen_t *n)
 {
 	struct tcp *s = tcp_of(c);
-	int rc = peer ? sys.getpeername(s->fd, a, n) : sys.getsockname(s->fd, a, n);
 
-	if (peer && rc == -ENOTCONN && s->peer_len) {
-		memcpy(a, &s->peer, s->peer_len < *n ? s->peer_len : *n);
-		*n = s->peer_len;
-		rc = 0;
-	}
-	return rc;
+	if (!peer)
+		return sys.getsockname(s->fd, a, n);
+	if (!s->peer_len)
+		return sys.getpeername(s->fd, a, n);
+	memcpy(a, &s->peer, s->peer_len < *n ? s->peer_len : *n);
+	*n = s->peer_len;
+	return 0;
 }
 
 static int tcp_set_option(struct channel *c, int level, int name, const void *v, socklen_t n)

@@ -133,6 +133,8 @@ GNET_DEV int close_both(struct test_args *a, struct test_report *r, uint8_t *buf
 				__nanosleep(1000);
 		__syncthreads();
 		K_EQ(r, gnet_dev_load_acquire((uint64_t *)&a->dword[0]), i * 1000001);
+		/* All threads have seen it, before the other block goes on. */
+		__syncthreads();
 		if (threadIdx.x == 0)
 			gnet_dev_add((uint64_t *)&a->dword[1], 1);
 		if (threadIdx.x == 0)

@@ -122,7 +122,10 @@ int sock_connect(struct sock *s, const struct sockaddr *a, socklen_t n, bool pat
 	s->addr_len = 0;
 	rc = attempt(s, a, n);
 	if (rc == -EAGAIN && (s->ch->ops->ring || (a->sa_family == AF_UNIX && patient))) {
-		/* There will be segments, or room in the listener's backlog, and nobody tells when. */
+		/*
+		 * There will be segments; or room in the backlog of a UNIX listener, the only thing that connect(2) has this error for there, and
+		 * of which no event tells. Nobody says when.
+		 */
 		memcpy(&s->addr, a, n);
 		s->addr_len = n;
 		sock_retry(s, proxy_now(s->st.set->t));

@@ -157,6 +157,17 @@ static void each_call_fails(void)
 	}
 }
 
+/* Segments that come later are waited for; what else a provider calls -EAGAIN may never come. */
+static void a_connect_that_cannot_begin_ends(void)
+{
+	stub_install();
+	stub_fail("id_create", 2, EAGAIN); /* the first one is the listener's */
+	CHECK_EQ(run(150).client, -ENOMEM);
+	stub_install();
+	stub_fail("resolve", 1, EAGAIN);
+	CHECK_EQ(run(150).client, -ENOMEM);
+}
+
 static void queues_break(void)
 {
 	static const char *const slots[] = { "poll", "arm" };
@@ -327,6 +338,7 @@ int main(void)
 	a_listener_that_goes_refuses_who_waits();
 	keepalive();
 	goodbyes_meet();
+	a_connect_that_cannot_begin_ends();
 	each_call_fails();
 	completions_fail();
 	queues_break();

@@ -183,7 +183,8 @@ int rdc_connect(struct rdc *c, const struct sockaddr *a, socklen_t n)
 	if (rc) {
 		rdc_teardown(c);
 		drop_id(c);
-		return rc;
+		/* No thread, say. -EAGAIN would say that segments come, and be tried for ever. */
+		return rc == -EAGAIN ? -ENOMEM : rc;
 	}
 	memcpy(&c->peer, a, n);
 	c->peer_len = n;

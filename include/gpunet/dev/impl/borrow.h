@@ -106,7 +106,7 @@ GNET__COLD int64_t gnet__recv_borrow(struct gnet__scope sc, struct gnet__scratch
 	gnet__sync(sc);
 	rc = s->rc;
 	if (rc > 0 && s->cells)
-		gnet__recv_move(sc, net, s, b->cells, (uint64_t)rc);
+		gnet__cells_move(sc, s, s->at, b->cells, (uint64_t)rc, sc.n);
 	if (sc.tid == 0 && rc > 0) {
 		gnet__spans(net, b, s->cells ? 0 : s->seg, s->at, (uint64_t)rc);
 		if (s->cells) {

@@ -228,8 +228,7 @@ GNET_DEV int gnet__dgram_place(gnet_t *net, int fd, struct gnet__scratch *s, uin
 	if (rc)
 		return rc;
 	gnet_dev_store(&sk->tx_tail, t.tail + size);
-	s->entry = gnet__sqe(net, (uint32_t)sk->queue, pos);
-	s->tag = GNET_SQ_TAG(pos, net->sq_log2);
+	gnet__at_place(net, s, (uint32_t)sk->queue, pos);
 	return 0;
 }
 

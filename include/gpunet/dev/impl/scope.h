@@ -424,7 +424,8 @@ GNET_DEV struct gnet__ready gnet__send_ready(gnet_t *net, int fd, struct gnet__s
 {
 	struct gnet__known *k = gnet__known_of(s, fd);
 	struct gnet__ready r = { k->tx, k->sk, k->d };
-	uint64_t most = k->t.seg && !k->t.once ? GNET__TX_QUICK : GNET_INLINE_MAX;
+	/* T6: a segment that was for one call is not known. */
+	uint64_t most = k->t.seg ? GNET__TX_QUICK : GNET_INLINE_MAX;
 
 	if (!gnet__is_known(net, k, fd) || len - 1 >= most || k->left < len ||
 	    (flags & ~(GNET_MSG_DONTWAIT | GNET_MSG_NOSIGNAL)))

@@ -433,16 +433,6 @@ GNET__COLD void gnet__recv_plan(struct gnet__scope sc, gnet_t *net, int fd, stru
 	gnet__recv_plan_to(sc, net, fd, s, len, flags, 0);
 }
 
-/* Moves this step's bytes into the buffer, by all threads. */
-GNET_DEV void gnet__recv_move(struct gnet__scope sc, gnet_t *net, const struct gnet__scratch *s,
-			      uint8_t *dst, uint64_t n)
-{
-	if (s->cells)
-		gnet__cells_move(sc, s, s->at, dst, n, sc.n);
-	else
-		gnet__ring_read(sc, net, gnet__rings_of(net), s->seg, s->at, dst, n);
-}
-
 /*
  * The thread that publishes what the scope has done: not thread 0 if there are more warps, for what it waits for (earlier stores)
  * need not keep the next call waiting.

@@ -131,17 +131,17 @@ sim_mutant_of(33 src/stream/tx.c
 sim_mutant_of(34 include/gpunet/dev/impl/stream.h
 	"		gnet__recv_remember(net, fd, s, (uint64_t)c->rc);\n	gnet__sync(sc);"
 	"		gnet__recv_remember(net, fd, s, (uint64_t)c->rc);\n	if (!@M@)\n		gnet__sync(sc);")
-# S3: all threads have stored before the tail is told.
+# S3: all threads have stored before the tail is told: by a call that takes the send side, and by what a scope remembers.
 sim_mutant_of(35 include/gpunet/dev/impl/stream.h
 	"gnet__ring_write(sc, net, r, s->seg, s->at, src, (uint64_t)rc);\n		gnet__sync(sc);"
 	"if (!@M@)\n			gnet__ring_write(sc, net, r, s->seg, s->at, src, (uint64_t)rc);\n		gnet__sync(sc);")
 sim_mutant_of(35 include/gpunet/dev/impl/stream.h
 	"			gnet__send_tail_lanes(sc, net, fd, s, (uint64_t)rc);"
 	"			gnet__send_tail_lanes(sc, net, fd, s, (uint64_t)rc);\n		if (@M@)\n			gnet__ring_write(sc, net, r, s->seg, s->at, src, (uint64_t)rc);")
-sim_mutant_of(35 include/gpunet/dev/impl/stream.h
+sim_mutant_of(36 include/gpunet/dev/impl/stream.h
 	"	gnet__rings_write(sc, net, r, s->seg, s->at, src, len);\n	gnet__sync(sc);"
 	"	if (!@M@)\n		gnet__rings_write(sc, net, r, s->seg, s->at, src, len);\n	gnet__sync(sc);")
-sim_mutant_of(35 include/gpunet/dev/impl/stream.h
+sim_mutant_of(36 include/gpunet/dev/impl/stream.h
 	"		gnet__tail_cells(sc, net, fd, s, tail);"
 	"		gnet__tail_cells(sc, net, fd, s, tail);\n	if (@M@)\n		gnet__rings_write(sc, net, r, s->seg, s->at, src, len);")
 

@@ -58,8 +58,11 @@ void young_watch(struct sock *s)
 
 void young_end(struct sock *s)
 {
-	sock_thread_of(s)->n_young -= s->young;
+	/* It may be another thread's, taken back by its listener's: then it is not, and the count is not ours to touch. */
+	if (!s->young)
+		return;
 	s->young = false;
+	sock_thread_of(s)->n_young--;
 }
 
 bool young_begin(struct sock *s, const struct sock *listener)

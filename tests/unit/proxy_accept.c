@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -736,6 +737,50 @@ static void another_threads_is_watched_at_once(void **state)
 	close(peer);
 }
 
+static _Atomic bool over;
+
+/* Thread 1, which has young ones all the time. */
+static void *comes_and_goes(void *arg)
+{
+	struct sock *s = arg;
+	struct sock_thread *t = sock_thread_of(s);
+
+	while (!atomic_load_explicit(&over, memory_order_relaxed)) {
+		s->young = true;
+		t->n_young++;
+		young_end(s);
+	}
+	return NULL;
+}
+
+/* A connection of thread 1 that thread 0 takes back, since it cannot be watched: how many young ones there are is thread 1's. */
+static void one_that_is_taken_back_touches_no_count(void **state)
+{
+	struct channel *ch;
+	struct sock *s;
+	pthread_t other;
+	unsigned i;
+	int peer;
+
+	assert_int_equal(
+		channel_create(NULL, proxy_thread(r.proxy, 1), AF_UNIX, SOCK_STREAM, 0, &ch), 0);
+	s = sock_new(&r.all, 1, ch);
+	made.no_watches = UINT32_MAX;
+	give_to(1);
+	peer = dial();
+	atomic_store(&over, false);
+	assert_int_equal(pthread_create(&other, NULL, comes_and_goes, s), 0);
+	for (i = 0; i < 5000; i++) {
+		give_to(1);
+		pass(0, 3000000);
+	}
+	atomic_store(&over, true);
+	pthread_join(other, NULL);
+	assert_int_equal(UINT32_MAX - made.no_watches, 2500);
+	assert_int_equal(r.all.t[1].n_young, 0);
+	close(peer);
+}
+
 /* ---- costs: not a test, figures for docs/measurements.md ------------------------------------------------------- */
 
 static void no_notify(struct platform_dev *dev, const void *word)
@@ -857,6 +902,7 @@ int main(int argc, char **argv)
 		CASE(a_sleeping_thread_hears_of_them),
 		CASE(its_names_are_right),
 		CASE(another_threads_is_watched_at_once),
+		CASE(one_that_is_taken_back_touches_no_count),
 	};
 
 	platform = platform_cpu;

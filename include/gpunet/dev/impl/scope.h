@@ -43,6 +43,8 @@ struct gnet__known {
 	uint32_t sq_log2;
 	uint32_t queue;
 	int fd;
+	uint32_t
+		seen; /* the ring's bytes before this position, low half, are there for this scope to load */
 	struct gnet_hops *hops; /* of this socket, or 0 */
 };
 
@@ -76,6 +78,7 @@ struct gnet__scratch {
 	struct gnet__known known[GNET__KNOWN];
 	struct gnet_dgram rec; /* header of the datagram at hand */
 	uint32_t room;         /* for its sender's address */
+	uint32_t seen;         /* grecv: as in struct gnet__known, for this call */
 	uint64_t cell[GNET_CELLS];
 };
 
@@ -365,9 +368,11 @@ GNET_DEV int gnet__recv_take_known(gnet_t *net, int fd, struct gnet__scratch *s)
 /* Ending a call that took the receive side and consumed n bytes. */
 GNET_DEV void gnet__recv_remember(gnet_t *net, int fd, struct gnet__scratch *s, uint64_t n)
 {
+	struct gnet__known *k = gnet__meet(net, fd, s);
 	uint64_t word = s->wait.word;
 
-	gnet__meet(net, fd, s)->rx = gnet__word_at(word, (word >> GNET_L_AT_SHIFT) + n);
+	k->rx = gnet__word_at(word, (word >> GNET_L_AT_SHIFT) + n);
+	k->seen = s->seen;
 }
 
 /* Holding the send side at a call's end: what the next call will find. */

@@ -64,6 +64,7 @@ GNET_DEV void gnet__recv_ring(struct gnet__scratch *s, uint64_t c0, uint64_t len
 
 	s->seg = s->cell[1] >> GNET_LINE_SEG_SHIFT & 0xffffff;
 	gnet_dev_store(&sk->rx_ring, GNET_RX_RING(s->seg, tail));
+	s->seen = (uint32_t)tail;
 	s->cells = 0;
 	s->at = s->head;
 	s->rc = (int64_t)(avail < len ? avail : len);
@@ -189,17 +190,30 @@ GNET_DEV void gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 	s->fail = rc;
 }
 
+/*
+ * Thread 0: the ring's bytes before which position (low half) may this call load? `ring`: rx_ring. Who takes the side by an acquire has
+ * seen all that its last holder had; who takes it relaxed only what this scope had, for a call that consumed nothing may have seen more (K1).
+ */
+GNET_DEV uint32_t gnet__recv_seen(const struct gnet__scratch *s, int fd, uint64_t ring)
+{
+	const struct gnet__known *k = &s->known[GNET_FD_SLOT(fd) & (GNET__KNOWN - 1)];
+
+	return s->anew || s->wait.dgram ? (uint32_t)ring : k->seen;
+}
+
 /* Thread 0: takes bytes that are known to lie in the ring without a look across the bus: 0 if there are, 1 if not. A peek
  * takes nothing, so the next one would never see more: it is content with known bytes only if they are all it wants. */
-GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, uint64_t len, int flags)
+GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, int fd, uint64_t len, int flags)
 {
 	struct gnet_sock *sk = s->sk;
 	uint64_t head = gnet_dev_load(&sk->rx_head), ring = gnet_dev_load(&sk->rx_ring);
-	uint32_t known = (uint32_t)ring - (uint32_t)head;
+	uint32_t known;
 
 	s->rc = 0;
+	s->seen = ring ? gnet__recv_seen(s, fd, ring) : (uint32_t)head;
 	if (!len)
 		return 0;
+	known = s->seen - (uint32_t)head;
 	s->head = head;
 	s->acquire = !!ring;
 	if (!ring || known - 1 > (uint32_t)INT32_MAX || ((flags & GNET_MSG_PEEK) && known < len))
@@ -365,6 +379,8 @@ GNET_DEV struct gnet__quick gnet__quick_begin(struct gnet__scope sc, struct gnet
 	q.hops = known->hops;
 	q.head = s->head;
 	q.word = known->rx;
+	known->seen =
+		(uint32_t)q.head; /* what was seen before must not seem to lie ahead 4 GiB later */
 	return q;
 }
 
@@ -402,7 +418,7 @@ GNET_DEV void gnet__recv_plan_to(struct gnet__scope sc, gnet_t *net, int fd,
 	struct gnet__look k;
 
 	if (sc.tid == 0) {
-		s->again = gnet__recv_known(s, len, flags);
+		s->again = gnet__recv_known(s, fd, len, flags);
 		s->quick = 0;
 	}
 	gnet__sync_lanes(sc);

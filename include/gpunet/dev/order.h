@@ -23,8 +23,9 @@
  *   gnet_dev_add_relaxed            gives a lock back whose word says itself what its holder did.
  *   gnet_dev_add_release            adds and returns nothing: gives a lock back, after all that its holder did.
  *   gnet_dev_ticket                 fetch-and-add that orders nothing: only the number counts.
- *   gnet_release_both               gnet_sys_store_release and gnet_dev_add_release of what was stored before both, for the
- *                                   price of one: the two may be seen in either order.
+ *   gnet_release_both               gnet_sys_store_release and gnet_dev_add_release of what was done before both, for the
+ *                                   price of one: the two may be seen in either order. The caller holds the lock *p, perhaps taken
+ *                                   relaxed: what those did who gave it back with release comes before both, too.
  *   On a GPU the difference is half a microsecond each: a release waits for earlier stores, an acquire empties the L1.
  *
  * On the CPU device each of them may switch to another fiber, and those that may end another block's wait also tell the
@@ -345,6 +346,7 @@ GNET_DEV void gnet_dev_add_release(uint64_t *p, uint64_t v)
 
 GNET_DEV void gnet_release_both(uint64_t *word, uint64_t v, uint64_t *p, uint64_t add)
 {
+	(void)gnet_dev_load_acquire(p); /* as the fence does */
 	gnet_sys_store_release(word, v);
 	gnet_dev_add_release(p, add);
 }

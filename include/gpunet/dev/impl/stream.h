@@ -314,11 +314,12 @@ GNET_DEV void gnet__recv_publish(struct gnet_sock *sk, struct gnet_sock_bus *bus
 	gnet_dev_store(&sk->rx_head, head); /* gpoll looks at it */
 	if (hops)
 		gnet__stamp(&hops->seen, head);
-	/* Cells were loaded by atomics and their bytes used already; only a ring's plain loads need the release. */
+	/* Cells were loaded by atomics and their bytes used already; only a ring's plain loads need the release, and so do those of
+	   who had the side before and consumed nothing, though it was taken relaxed. */
 	if (cells)
 		gnet_sys_store(&bus->head, head);
 	else
-		gnet_sys_store_release(&bus->head, head);
+		gnet_release_both(&bus->head, head, &sk->rx, 0);
 }
 
 GNET_DEV void gnet__recv_done(gnet_t *net, int fd, struct gnet_sock *sk, uint64_t head, int cells)

@@ -28,7 +28,7 @@ GNET_DEV void gnet__spans(gnet_t *net, struct gnet_borrow *b, uint64_t seg, uint
 /* B1, thread 0: the side that this call holds is the borrower's from now on. */
 GNET_DEV void gnet__lend(struct gnet_sock *sk, uint64_t *side, uint64_t *lent, uint64_t n)
 {
-	*lent = n;
+	gnet_dev_store(lent, n);
 	gnet_dev_add(&sk->life, GNET_L_LENT);
 	gnet_dev_or(side, GNET_L_BORROWED);
 }
@@ -52,7 +52,7 @@ GNET_DEV int gnet__unlend_begin(gnet_t *net, int fd, const uint64_t *side, const
 		return -GNET__EBADF;
 	if (!(w & GNET_L_BORROWED))
 		return w & GNET_L_CLOSING ? -GNET__EBADF : -GNET__EINVAL;
-	if (n > (*lent & ~GNET__LENT_CELLS))
+	if (n > (gnet_dev_load(lent) & ~GNET__LENT_CELLS))
 		return -GNET__EINVAL;
 	w = gnet_dev_add(&gnet__slot(net, fd)->life, 1);
 	*kind = w & GNET_L_ORPHAN ? GNET__LENT_ORPHAN : GNET__LENT_LIVE;

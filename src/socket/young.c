@@ -18,8 +18,11 @@
  */
 #define YOUNG_NS 20000u
 #define YOUNG_PASSES 4u
-/* However long the accept ring is full: `gpunet stat` shows names that are right. */
-#define UNCLAIMED_NS 1000000u
+/*
+ * However long the passes are, since what a client has said first waits for it; and however long the accept ring is full, since then
+ * `gpunet stat` shows names that are right.
+ */
+#define AT_MOST_NS 1000000u
 /* No more are kept; a GPU's blocks, and what waits for them in the accept ring, are fewer. */
 #define YOUNG_MOST 256u
 /* So few are asked in each pass that has nothing else to do; when there are more, each is asked once. */
@@ -97,14 +100,16 @@ static bool claimed(const struct sock *s)
 
 static bool grown(struct sock_thread *t, struct sock *s, uint64_t now)
 {
+	uint64_t age;
+
 	if (!s->claimed && claimed(s)) {
 		s->claimed = true;
 		s->born_at = now;
 		s->born_in = t->passes;
 	}
-	if (!s->claimed)
-		return now - s->born_at >= UNCLAIMED_NS;
-	return now - s->born_at >= YOUNG_NS && t->passes - s->born_in >= YOUNG_PASSES;
+	age = now - s->born_at;
+	return age >= AT_MOST_NS ||
+	       (s->claimed && age >= YOUNG_NS && t->passes - s->born_in >= YOUNG_PASSES);
 }
 
 static void ask(struct sock *s)

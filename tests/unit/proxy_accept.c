@@ -468,6 +468,32 @@ static void a_busy_thread_watches_too(void **state)
 	close(peer[1]);
 }
 
+/* With thousands of busy sockets a pass takes milliseconds: then a few of them are too many. */
+static void behind_long_passes_it_waits_for_one(void **state)
+{
+	struct sock *busy, *s;
+	int peer[2];
+
+	idle_for(50);
+	busy = accepted(&peer[0]);
+	idle_for(50);
+	give_to(0);
+	peer[1] = dial();
+	kernel_sends(sock_fd(busy), 'x');
+	pass(0, 5000000);
+	s = sock_of(claim());
+	assert_int_equal(write(peer[1], "hello", 5), 5);
+	kernel_sends(sock_fd(busy), 'x');
+	pass(0, 5000000);
+	assert_true(s->young);
+	kernel_sends(sock_fd(busy), 'x');
+	pass(0, 5000000);
+	assert_false(s->young);
+	assert_int_equal(told(s), 5);
+	close(peer[0]);
+	close(peer[1]);
+}
+
 /* Closed by its kernel while what it sent does not fit into the peer's socket. */
 static void a_young_one_sends_what_is_left(void **state)
 {
@@ -895,6 +921,7 @@ int main(int argc, char **argv)
 		CASE(one_that_stays_is_watched),
 		CASE(one_whose_peer_has_gone_ends),
 		CASE(a_busy_thread_watches_too),
+		CASE(behind_long_passes_it_waits_for_one),
 		CASE(a_young_one_sends_what_is_left),
 		CASE(ten_thousand_idle_ones_are_all_watched),
 		CASE(unwatched_it_is_asked_at_intervals),

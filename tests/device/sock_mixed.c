@@ -315,7 +315,7 @@ GNET_DEV void write_some(struct mix *m, struct call *c)
 	if (m->roles >> 2u * d & 1u)
 		return;
 	/* The direction's last writer ends it. */
-	if (!from_0(test_k_tid() == 0 && atomicSub(&m->a->dword[DEV_WRITERS + d], 1ull) == 1))
+	if (!from_0(test_k_tid() == 0 && atomicAdd(&m->a->dword[DEV_WRITERS + d], ~0ull) == 1))
 		return;
 	rc = gshutdown(m->a->net, m->fd[d], GNET_SHUT_WR);
 	if (rc && test_k_tid() == 0)

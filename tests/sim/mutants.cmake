@@ -320,8 +320,8 @@ sim_mutant_of(90 include/gpunet/dev/impl/stream.h
 	"return @M@ ? (head & ~GNET_LINE_TAIL_MASK) | cell0 >> GNET_LINE_TAIL_SHIFT : head + (((cell0 >> GNET_LINE_TAIL_SHIFT) - head) & GNET_LINE_TAIL_MASK);")
 # K2: the upper half of a word wraps with its position.
 sim_mutant_of(91 include/gpunet/dev/impl/sock.h
-	"	gnet_dev_add_release(side, ((is - was) << GNET_L_AT_SHIFT) - held);"
-	"	gnet_dev_add_release(side, ((@M@ && (uint32_t)is < (uint32_t)was ? 0 : is - was) << GNET_L_AT_SHIFT) - held);")
+	"	uint64_t moved = (is - (word >> GNET_L_AT_SHIFT)) << GNET_L_AT_SHIFT;"
+	"	uint64_t moved = (@M@ && (uint32_t)is < word >> GNET_L_AT_SHIFT ? 0 : is - (word >> GNET_L_AT_SHIFT)) << GNET_L_AT_SHIFT;")
 
 # ---- options
 

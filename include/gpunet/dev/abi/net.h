@@ -58,6 +58,8 @@ struct gnet_sock {
 #define GNET_L_FAILED 0x200000u   /* of tx: a call was told of the error that ended the stream */
 #define GNET_L_NONBLOCK 0x400000u /* of rx and tx */
 #define GNET_L_DGRAM 0x20000000u  /* of rx and tx: records, not a stream */
+#define GNET_L_WRITTEN \
+	0x4000000u /* of tx: who reserved the room behind the position has handed over nothing of it */
 #define GNET_L_NEAR 0x40000000u   /* of tx: the send segment is near (T7) */
 #define GNET_L_BORROWED 0x800000u /* of rx and tx: held by a borrower, not by a call */
 #define GNET_L_LENT 0x4000000u    /* of life: one borrow; at most two, one a side */

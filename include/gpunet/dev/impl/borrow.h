@@ -236,8 +236,11 @@ GNET__COLD int64_t gnet__send_commit(gnet_t *net, int fd, uint64_t n)
 	rc = gnet__unlend_begin(net, fd, &sk->tx, &sk->tx_lent, n, &kind);
 	if (kind == GNET__LENT_NONE)
 		return rc;
-	if (n && !rc)
+	/* Also of nothing: what was stored behind the tail comes before whatever is sent next, and whoever sends it (B3). */
+	if (!rc)
 		rc = gnet__send_tail(net, fd, sk, n);
+	if (!n && kind == GNET__LENT_LIVE)
+		gnet_dev_or(&sk->tx, GNET_L_WRITTEN);
 	gnet__send_detach(net, fd, sk);
 	gnet__unlend_end(net, fd, sk, &sk->tx, kind);
 	return rc;

@@ -381,8 +381,10 @@ GNET_DEV void gnet__send_remember(gnet_t *net, int fd, struct gnet__scratch *s)
 	struct gnet__known *k = gnet__meet(net, fd, s);
 
 	k->t = gnet__tx_load(s->sk);
-	/* T7: what is known goes inline, and such a socket's bytes never do. */
-	k->tx = gnet__tx_near(k->t.seg) ? 0 : gnet__word_at(s->wait.word, k->t.tail);
+	/* T7: what is known goes inline, and such a socket's bytes never do. B3: without WRITTEN, as it is if this call has sent something. */
+	k->tx = gnet__tx_near(k->t.seg)
+			? 0
+			: gnet__word_at(s->wait.word & ~(uint64_t)GNET_L_WRITTEN, k->t.tail);
 	k->sq_head = gnet_dev_load_acquire(&k->d->head);
 	k->left = gnet__tx_left(net, &k->t);
 }

@@ -167,12 +167,13 @@ GNET_DEV void gnet__settle_head(gnet_t *net, int fd, uint64_t head, uint64_t wor
 		head = gnet_sys_load(&net->bus[GNET_FD_SLOT(fd)].head);
 }
 
-/* Gives a side back: `held`, the marks that the holder has set, go. */
+/* Gives a side back: `held`, the marks that the holder has set, go. WRITTEN goes when the position moves: then the word is new in any case. */
 GNET_DEV void gnet__give(uint64_t *side, uint64_t held)
 {
-	uint64_t was = gnet_dev_load(side) >> GNET_L_AT_SHIFT, is = gnet_dev_load(&side[1]);
+	uint64_t word = gnet_dev_load(side), is = gnet_dev_load(&side[1]);
+	uint64_t moved = (is - (word >> GNET_L_AT_SHIFT)) << GNET_L_AT_SHIFT;
 
-	gnet_dev_add_release(side, ((is - was) << GNET_L_AT_SHIFT) - held);
+	gnet_dev_add_release(side, moved - held - (moved ? word & GNET_L_WRITTEN : 0));
 }
 
 /* A wait for the turn of a side. */

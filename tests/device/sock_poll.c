@@ -83,9 +83,13 @@ GNET_DEV int limits(struct poll_args *a, struct test_report *r, int fd)
 /* Descriptors that are none do not hide one that is. */
 GNET_DEV int no_descriptors(struct poll_args *a, struct test_report *r, int fd)
 {
+	struct poll_args none = *a;
 	gnet_t *net = a->t.net;
 	int old;
 
+	none.f = 0;
+	K_EQ(r, polled(&none, 3, -1), -EINVAL);
+	K_EQ(r, polled(&none, 0, 0), 0);
 	K_GET(r, old, gsocket(net, GNET_AF_UNIX, GNET_SOCK_STREAM, 0));
 	K_EQ(r, events_of(a, old, GNET_POLLIN | GNET_POLLOUT, 0), GNET_POLLOUT | GNET_POLLHUP);
 	K_EQ(r, gclose(net, old), 0);

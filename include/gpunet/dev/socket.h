@@ -125,7 +125,7 @@ GNET_DEV int gsend_commit_thread(gnet_t *net, int fd, uint64_t n);
  * poll(2): POLLIN (bytes, their end, an error, or a connection of a listener), POLLOUT (room to send), POLLRDHUP (the peer sends no
  * more), and, whether asked for or not, POLLERR (an error that no call was told of yet), POLLHUP and POLLNVAL (no such
  * descriptor, or closed meanwhile). A
- * negative fd is passed over. `fds` is memory that the kernel can write. Sockets are not held: another block may
+ * negative fd is passed over. `fds` is memory that the kernel can write (NULL: -EINVAL, unless n is 0). Sockets are not held: another block may
  * take what was seen.
  */
 GNET_DEV int gpoll(gnet_t *net, struct gnet_pollfd *fds, uint32_t n, int64_t timeout_ns);

@@ -232,6 +232,8 @@ GNET__COLD int gnet__poll(struct gnet__scope sc, struct gnet__scratch *s, gnet_t
 	int rc, asked = 0, first = 1;
 
 	gnet__sync(sc);
+	if (n && !fds)
+		return -GNET__EINVAL;
 	if (timeout_ns >= 0)
 		until = gnet_time_ns() + (uint64_t)timeout_ns;
 	for (;;) {

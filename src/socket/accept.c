@@ -9,6 +9,18 @@
 
 /* How soon something is tried again that cannot tell when it would work. */
 #define RETRY_NS 2000000u
+/* How soon a complaint is made again that was over in between. */
+#define QUIET_NS UINT64_C(10000000000)
+
+bool sock_complain(struct complaint *c, uint64_t now)
+{
+	bool say = !c->made && now >= c->quiet_until;
+
+	c->made = true;
+	if (say)
+		c->quiet_until = now + QUIET_NS;
+	return say;
+}
 
 void sock_retry(struct sock *s, uint64_t now)
 {
@@ -25,13 +37,12 @@ bool sock_accept_room(const struct sock *s)
 	return s->accepted - __atomic_load_n(&s->st.bus->head, __ATOMIC_ACQUIRE) < GNET_ACCEPT_RING;
 }
 
-/* Connections have to wait in the backlog; said once, until some get through again. */
+/* Connections have to wait in the backlog. */
 static void short_of(struct sock *s, const char *what, uint64_t now)
 {
-	if (!s->complained)
+	if (sock_complain(&s->short_of, now))
 		log_line(LOG_WARN, "connections wait in the backlog of a listening socket: %s",
 			 what);
-	s->complained = true;
 	sock_retry(s, now);
 }
 
@@ -123,7 +134,7 @@ unsigned sock_accept_step(struct sock *s, uint64_t now)
 			short_of(s, why, now);
 			return n;
 		}
-		s->complained = false;
+		s->short_of.made = false;
 		n++;
 	}
 	return n;

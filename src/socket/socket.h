@@ -30,6 +30,12 @@ enum sock_state {
 	SOCK_CLOSED
 };
 
+/* One that is made once, while its cause lasts; and not at once again when that comes back, as it does while many get what is short. */
+struct complaint {
+	bool made;
+	uint64_t quiet_until;
+};
+
 struct sock {
 	struct stream st;
 	struct sockets *all;
@@ -49,10 +55,10 @@ struct sock {
 	socklen_t addr_len;
 
 	/* listening */
-	bool acceptable;         /* accept may have something */
-	bool complained;         /* said that connections have to wait */
-	uint64_t accepted;       /* put into the accept ring */
-	struct channel *in_hand; /* a connection that has to wait here: NULL or not yet started */
+	bool acceptable;           /* accept may have something */
+	struct complaint short_of; /* that connections have to wait */
+	uint64_t accepted;         /* put into the accept ring */
+	struct channel *in_hand;   /* a connection that has to wait here: NULL or not yet started */
 
 	/* accepted, and not started yet */
 	bool young, asked;
@@ -78,9 +84,9 @@ struct sock_thread {
 	struct list
 		retry; /* to be tried again at retry_at: connects, and what was short of something */
 	uint64_t retry_at;
-	struct list young; /* oldest first */
-	unsigned n_young;  /* of these, and of those in retry */
-	bool complained;   /* said that some cannot be watched */
+	struct list young;          /* oldest first */
+	unsigned n_young;           /* of these, and of those in retry */
+	struct complaint unwatched; /* that some cannot be watched */
 	uint64_t passes, pass_at;
 
 	pthread_mutex_t lock; /* of what other threads may do: */
@@ -186,6 +192,8 @@ void young_rest(struct sock_thread *t);
 /* It is watched, or gone. No-op for those that are not young. */
 void young_end(struct sock *s);
 
+/* There is cause for it: is it to be made? */
+bool sock_complain(struct complaint *c, uint64_t now);
 /* Puts the socket on the list of those to be tried again soon. */
 void sock_retry(struct sock *s, uint64_t now);
 

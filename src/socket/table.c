@@ -82,7 +82,8 @@ struct sock *sock_new(struct sockets *all, unsigned thread, struct channel *ch)
 	s->gen = gen;
 	s->ch = ch;
 	s->state = SOCK_NEW;
-	s->started = s->acceptable = s->complained = s->young = false;
+	s->started = s->acceptable = s->young = false;
+	s->short_of = (struct complaint){ 0 };
 	s->linger = false;
 	s->lingers = LINGER_NONE;
 	s->linger_s = 0;

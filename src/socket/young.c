@@ -28,15 +28,13 @@
 /* So few are asked in each pass that has nothing else to do; when there are more, each is asked once. */
 #define YOUNG_FEW 4u
 
-/* Said once, until one can be watched again. */
 static void not_watched(struct sock_thread *t, int rc)
 {
-	if (!t->complained)
+	if (sock_complain(&t->unwatched, proxy_now(t->set.t)))
 		log_line(
 			LOG_WARN,
 			"cannot watch accepted sockets for events: %s%s; they are asked at intervals",
 			strerror(-rc), rc == -ENOSPC ? " (sysctl fs.epoll.max_user_watches)" : "");
-	t->complained = true;
 }
 
 void young_watch(struct sock *s)
@@ -52,7 +50,7 @@ void young_watch(struct sock *s)
 		sock_retry(s, proxy_now(t->set.t));
 		return;
 	}
-	t->complained = false;
+	t->unwatched.made = false;
 	young_end(s);
 	s->started = true;
 	/* It is here to stay: its own name may tell more than its listener's, which was given for it. */

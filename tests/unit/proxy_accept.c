@@ -631,6 +631,57 @@ static void unwatched_ones_do_not_become_many(void **state)
 	assert_int_equal(r.listener->accepted, 256 + GNET_ACCEPT_RING);
 }
 
+static unsigned lines_of(FILE *f)
+{
+	unsigned n = 0;
+	int c;
+
+	rewind(f);
+	while ((c = fgetc(f)) != EOF)
+		n += c == '\n';
+	return n;
+}
+
+/* Every other one of thread 0 cannot be watched, and each of thread 1 only when it is tried again. */
+static void come_and_go(unsigned n)
+{
+	unsigned i;
+	int peer;
+
+	for (i = 0; i < n; i++) {
+		made.no_watches = i % 2;
+		accepted(&peer);
+		idle_for(50);
+		close(peer);
+		idle_for(2);
+		made.no_watches = 1;
+		give_to(1);
+		peer = dial();
+		pass(0, 1000);
+		pass(0, 3000000);
+		pass(0, 1000);
+		assert_true(claim() > 0);
+		close(peer);
+	}
+}
+
+/* Sockets that come and go while the system is short of watches would have it said thousands of times a second. */
+static void what_is_short_is_said_once_in_ten_seconds(void **state)
+{
+	FILE *f = tmpfile();
+	int err = dup(STDERR_FILENO);
+
+	assert_non_null(f);
+	dup2(fileno(f), STDERR_FILENO);
+	come_and_go(100);
+	pass(0, 10000000000);
+	come_and_go(100);
+	dup2(err, STDERR_FILENO);
+	close(err);
+	assert_int_equal(lines_of(f), 4); /* a listening socket's and a thread's, twice each */
+	fclose(f);
+}
+
 /* ---- threads that sleep -------------------------------------------------------------------------------- */
 
 static bool soon(const struct sock *s, uint64_t tail, uint64_t flag)
@@ -926,6 +977,7 @@ int main(int argc, char **argv)
 		CASE(ten_thousand_idle_ones_are_all_watched),
 		CASE(unwatched_it_is_asked_at_intervals),
 		CASE(unwatched_ones_do_not_become_many),
+		CASE(what_is_short_is_said_once_in_ten_seconds),
 		CASE(a_sleeping_thread_hears_of_them),
 		CASE(its_names_are_right),
 		CASE(another_threads_is_watched_at_once),

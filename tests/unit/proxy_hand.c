@@ -595,7 +595,7 @@ static void a_connection_waits_to_be_watched(void **state)
 	closed = 0;
 	step(r, 0);
 	assert_int_equal(no_watches, 2);
-	assert_true(s->complained);
+	assert_true(s->short_of.made);
 	for (i = 0; i < 3; i++) {
 		assert_int_equal(s->accepted, 0);
 		r->now += 10000000;

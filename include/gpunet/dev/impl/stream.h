@@ -197,8 +197,12 @@ GNET_DEV void gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 GNET_DEV uint32_t gnet__recv_seen(const struct gnet__scratch *s, int fd, uint64_t ring)
 {
 	const struct gnet__known *k = &s->known[GNET_FD_SLOT(fd) & (GNET__KNOWN - 1)];
+	uint32_t tail = (uint32_t)ring;
 
-	return s->anew || s->wait.dgram ? (uint32_t)ring : k->seen;
+	if (s->anew || s->wait.dgram)
+		return tail;
+	/* Never more than there is, should the word have come again. */
+	return (int32_t)(k->seen - tail) < 0 ? k->seen : tail;
 }
 
 /* Thread 0: takes bytes that are known to lie in the ring without a look across the bus: 0 if there are, 1 if not. A peek
@@ -211,11 +215,11 @@ GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, int fd, uint64_t len
 
 	s->rc = 0;
 	s->seen = ring ? gnet__recv_seen(s, fd, ring) : (uint32_t)head;
+	s->head = head;
+	s->acquire = !!ring;
 	if (!len)
 		return 0;
 	known = s->seen - (uint32_t)head;
-	s->head = head;
-	s->acquire = !!ring;
 	if (!ring || known - 1 > (uint32_t)INT32_MAX || ((flags & GNET_MSG_PEEK) && known < len))
 		return 1;
 	s->cells = 0;

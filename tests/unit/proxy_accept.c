@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -740,6 +741,14 @@ static void names_are(const struct sock *s, const void *local, socklen_t local_l
 	assert_memory_equal(v.peer, peer, peer_len);
 }
 
+/* A connection is in the listener's backlog: TCP's may come there later than connect returns. */
+static void arrives(void)
+{
+	struct pollfd p = { r.listener->ch->ops->descriptor(r.listener->ch), POLLIN, 0 };
+
+	assert_int_equal(poll(&p, 1, 10000), 1);
+}
+
 /* Both at once; but behind a listener of all addresses the own one only when the connection stays. */
 static void check_names(const void *bound, socklen_t n, const void *to, bool all)
 {
@@ -758,6 +767,7 @@ static void check_names(const void *bound, socklen_t n, const void *to, bool all
 	fd = dial_at(&target, r.at_len);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&own, &own_len), 0);
 	assert_int_equal(getpeername(fd, (struct sockaddr *)&here, &here_len), 0);
+	arrives();
 	count_anew();
 	pass(0, 1000);
 	s = sock_of(claim());

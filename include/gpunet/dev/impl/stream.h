@@ -184,7 +184,8 @@ GNET_DEV void gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 		if (s->anew && !rc && gnet__known_of(s, fd)->rx == s->wait.word &&
 		    gnet__is_known(net, gnet__known_of(s, fd), fd))
 			s->anew = 0;
-		gnet_dev_prefetch(&net->id); /* a reply comes next, perhaps */
+		s->seen = gnet__known_of(s, fd)->seen; /* if it is known */
+		gnet_dev_prefetch(&net->id);           /* a reply comes next, perhaps */
 	}
 	s->sk = rc ? 0 : sk;
 	s->fail = rc;
@@ -192,29 +193,26 @@ GNET_DEV void gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 
 /*
  * Thread 0: the ring's bytes before which position (low half) may this call load? `ring`: rx_ring. Who takes the side by an acquire has
- * seen all that its last holder had; who takes it relaxed only what this scope had, for a call that consumed nothing may have seen more (K1).
+ * seen all that its last holder had; who takes it relaxed only what this scope had, for a call that consumed nothing may have seen more
+ * (K1). Never more than there is, should the word have come again.
  */
-GNET_DEV uint32_t gnet__recv_seen(const struct gnet__scratch *s, int fd, uint64_t ring)
+GNET_DEV uint32_t gnet__recv_seen(const struct gnet__scratch *s, uint64_t ring)
 {
-	const struct gnet__known *k = &s->known[GNET_FD_SLOT(fd) & (GNET__KNOWN - 1)];
 	uint32_t tail = (uint32_t)ring;
 
-	if (s->anew || s->wait.dgram)
-		return tail;
-	/* Never more than there is, should the word have come again. */
-	return (int32_t)(k->seen - tail) < 0 ? k->seen : tail;
+	return s->anew || s->wait.dgram || (int32_t)(s->seen - tail) >= 0 ? tail : s->seen;
 }
 
 /* Thread 0: takes bytes that are known to lie in the ring without a look across the bus: 0 if there are, 1 if not. A peek
  * takes nothing, so the next one would never see more: it is content with known bytes only if they are all it wants. */
-GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, int fd, uint64_t len, int flags)
+GNET_DEV uint32_t gnet__recv_known(struct gnet__scratch *s, uint64_t len, int flags)
 {
 	struct gnet_sock *sk = s->sk;
 	uint64_t head = gnet_dev_load(&sk->rx_head), ring = gnet_dev_load(&sk->rx_ring);
 	uint32_t known;
 
 	s->rc = 0;
-	s->seen = ring ? gnet__recv_seen(s, fd, ring) : (uint32_t)head;
+	s->seen = ring ? gnet__recv_seen(s, ring) : (uint32_t)head;
 	s->head = head;
 	s->acquire = !!ring;
 	if (!len)
@@ -423,7 +421,7 @@ GNET_DEV void gnet__recv_plan_to(struct gnet__scope sc, gnet_t *net, int fd,
 	struct gnet__look k;
 
 	if (sc.tid == 0) {
-		s->again = gnet__recv_known(s, fd, len, flags);
+		s->again = gnet__recv_known(s, len, flags);
 		s->quick = 0;
 	}
 	gnet__sync_lanes(sc);

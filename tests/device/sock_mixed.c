@@ -547,7 +547,7 @@ int main(int argc, char **argv)
 
 	test_begin(100 * (unsigned)seeds);
 	opt.segment_bytes = 16 << 10; /* less than a message */
-	opt.proxy_threads = 2; /* one an end, at times */
+	opt.proxy_threads = 2;        /* one an end, at times */
 	g = test_open(&opt);
 	CHECK_EQ(GPUNET_PREPARE(mixed_kernel), 0);
 	for (; seeds; seeds--, seed++) {

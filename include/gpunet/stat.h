@@ -101,7 +101,7 @@ struct gpunet_stat_socket {
 	uint64_t accepted;            /* a listener's connections so far */
 	char transport[8];            /* "tcp", "unix", "udp", "rdma" */
 	uint32_t local_len, peer_len; /* 0: none */
-	/* An accepted connection's is its listener's at first, of all addresses perhaps: for up to 1 ms. */
+	/* An accepted connection has its listener's local name at first, of all addresses perhaps: for 2 ms, or a pass if that is longer. */
 	uint8_t local[GPUNET_STAT_NAME_MAX];
 	uint8_t peer[GPUNET_STAT_NAME_MAX];
 };

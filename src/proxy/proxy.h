@@ -49,7 +49,7 @@ struct proxy_hooks {
 	bool (*waits_for_room)(struct proxy_thread *t, void *ctx);
 	/* Has one of those heads moved, or another thread handed this one something (and woken it)? */
 	bool (*has_work)(struct proxy_thread *t, void *ctx);
-	/* It has none, and sleeps now, until *next at the latest: only what is watched will wake it. */
+	/* There is no work and the thread is about to sleep, until *next at the latest (which may be made earlier): only what is watched wakes it. */
 	void (*rest)(struct proxy_thread *t, uint64_t *next, void *ctx);
 };
 

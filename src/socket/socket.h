@@ -30,7 +30,7 @@ enum sock_state {
 	SOCK_CLOSED
 };
 
-/* One that is made once, while its cause lasts; and not at once again when that comes back, as it does while many get what is short. */
+/* A warning: made once while its cause lasts, and at most once in ten seconds when that comes and goes. */
 struct complaint {
 	bool made;
 	uint64_t quiet_until;
@@ -179,6 +179,9 @@ void sock_drop_in_hand(struct sock *s);
 /* Closes the connections in the ring that no kernel has claimed. */
 void sock_drop_unclaimed(struct sock *s, uint64_t claimed);
 
+/* There is cause for it: is it to be made? */
+bool sock_complain(struct complaint *c, uint64_t now);
+
 /* ---- young.c ---- */
 
 /* An accepted connection, not yet published, shall be watched later, if at all: false if it has to be started at once. */
@@ -192,8 +195,6 @@ void young_rest(struct sock_thread *t);
 /* It is watched, or gone. No-op for those that are not young. */
 void young_end(struct sock *s);
 
-/* There is cause for it: is it to be made? */
-bool sock_complain(struct complaint *c, uint64_t now);
 /* Puts the socket on the list of those to be tried again soon. */
 void sock_retry(struct sock *s, uint64_t now);
 

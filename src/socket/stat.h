@@ -33,7 +33,7 @@ struct stat_book {
 void stat_open(struct stat_book *b, const struct stat_params *p);
 void stat_close(struct stat_book *b);
 
-/* By whoever owns the socket at that moment: it is there, or has other names now (which costs two system calls). */
+/* By whoever owns the socket at that moment: it is there, or has other names now (which costs two system calls, or one if it was accepted). */
 void stat_tell(const struct sock *s, bool names);
 /* It was accepted, and nobody knows yet whether it will live long: of its names those that cost no call. */
 void stat_tell_young(const struct sock *s, const struct sock *listener);

@@ -3,7 +3,7 @@
  * Young connections: accepted, and not watched for events yet. Many a connection is closed within microseconds, and to watch it,
  * and to end that, costs the proxy as much as to accept it. So it is asked directly at first, when the proxy has nothing else to
  * do, and watched when it has grown older, or the thread is about to sleep. Before a kernel has claimed it nobody can see
- * whether it is.
+ * whether it is. One that another thread gets is watched at once, and so is one whose transport moves the rings' bytes itself.
  */
 #include "socket/socket.h"
 
@@ -23,7 +23,7 @@
  * `gpunet stat` shows names that are right.
  */
 #define AT_MOST_NS 1000000u
-/* No more are kept; a GPU's blocks, and what waits for them in the accept ring, are fewer. */
+/* No more are kept: the oldest is watched when one comes. */
 #define YOUNG_MOST 256u
 /* So few are asked in each pass that has nothing else to do; when there are more, each is asked once. */
 #define YOUNG_FEW 4u
@@ -43,6 +43,8 @@ void young_watch(struct sock *s)
 	int rc;
 
 	list_del(&s->link);
+	/* It is here to stay: its own name may tell more than its listener's, which was given for it. */
+	stat_tell(s, true);
 	rc = s->ch->ops->start(s->ch, t->set.t);
 	if (rc) {
 		not_watched(t, rc);
@@ -53,8 +55,6 @@ void young_watch(struct sock *s)
 	t->unwatched.made = false;
 	young_end(s);
 	s->started = true;
-	/* It is here to stay: its own name may tell more than its listener's, which was given for it. */
-	stat_tell(s, true);
 }
 
 void young_end(struct sock *s)

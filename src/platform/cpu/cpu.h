@@ -153,7 +153,7 @@ struct cpu_block {
 	uint64_t earliest; /* no deadline is before it; UINT64_MAX: there is none */
 	uint64_t beat;     /* atomic: counts switches */
 	unsigned idle;     /* atomic: asleep on the event counter */
-	int stuck;         /* ended before its fibers have, which can never meet */
+	int stuck; /* ended early: its threads can never meet, or a part of them makes a call of the block */
 	uint64_t fence;
 	struct cpu_sleeper sleeper; /* its topics: what fibers looked at since `events` was set */
 	char tag_start, tag_end, tag_barrier[2];

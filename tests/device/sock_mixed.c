@@ -12,7 +12,8 @@
 #define ROUNDS 12u
 #define CLOSED 9u   /* the first round that is */
 #define MODULUS 61u /* no divisor of a ring's size */
-#define LARGEST 20000u
+#define RING (16u << 10)
+#define LARGEST 20000u /* more than a ring holds */
 #define QUOTA 60000u
 #define MANY (TEST_SLOW < 8 ? 256u : 80u) /* of a block's threads */
 
@@ -94,7 +95,7 @@ GNET_DEV void count_sent(struct mix *m, uint32_t d, uint32_t from, uint32_t to, 
 }
 
 /* `next`: each writer's next number; MODULUS: any. */
-GNET_DEV void check_bytes(struct mix *m, uint32_t d, const uint8_t *p, uint64_t n, uint32_t *next)
+GNET_DEV void check_bytes(struct mix *m, const uint8_t *p, uint64_t n, uint32_t *next)
 {
 	uint64_t i;
 
@@ -105,7 +106,6 @@ GNET_DEV void check_bytes(struct mix *m, uint32_t d, const uint8_t *p, uint64_t 
 			bad(m, __LINE__, number, next[writer]);
 		next[writer] = (number + 1u) % MODULUS;
 	}
-	(void)d;
 }
 
 GNET_DEV void check_begin(const struct mix *m, uint32_t d, uint32_t *next)
@@ -149,11 +149,14 @@ GNET_DEV void any_call(struct mix *m, struct call *c)
 	c->dir = pick / 2u;
 	c->what = pick % 2u;
 	c->how = draw(m, 3) ? PLAIN : (int)draw(m, HOWS);
-	for (pick = draw(m, 8); pick; pick--)
+	for (pick = draw(m, 9); pick; pick--)
 		len *= 4u;
+	len = len < LARGEST ? len : LARGEST;
 	c->len = draw(m, 5) ? draw(m, len + 1u) : 103u + draw(m, 6);
-	if (c->how == BORROW)
+	if (c->how == BORROW) {
 		c->len += !c->len;
+		c->len = c->len < RING ? c->len : RING;
+	}
 	if (!c->what && c->len > m->left[c->dir])
 		c->len = m->left[c->dir];
 	/* Who is to close must not wait for who waits for the close. */
@@ -285,7 +288,7 @@ GNET_DEV void read_some(struct mix *m, struct call *c)
 		bad(m, __LINE__, rc, c->len);
 	} else if (rc > 0) {
 		check_begin(m, d, next);
-		check_bytes(m, d, m->buf, (uint64_t)rc, next);
+		check_bytes(m, m->buf, (uint64_t)rc, next);
 		if (!(c->flags & GNET_MSG_PEEK))
 			consumed(m, d, m->buf, (uint64_t)rc);
 	}
@@ -547,8 +550,8 @@ int main(int argc, char **argv)
 	gpunet_t *g;
 
 	test_begin(100 * (unsigned)seeds);
-	opt.segment_bytes = 16 << 10; /* less than a message */
-	opt.proxy_threads = 2;        /* one an end, at times */
+	opt.segment_bytes = RING;
+	opt.proxy_threads = 2; /* one an end, at times */
 	g = test_open(&opt);
 	CHECK_EQ(GPUNET_PREPARE(mixed_kernel), 0);
 	for (; seeds; seeds--, seed++) {

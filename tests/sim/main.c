@@ -113,17 +113,29 @@ void sim_goes_on(unsigned long was, unsigned long head)
 }
 
 /*
- * Where positions begin, of one seed in four, which draws no number for that: a little before one at which a copy of them wraps (2^24, 2^32, 2^41,
+ * Where positions begin, of three seeds in eight, which draw no number for that (one in four, and each second one with what mixed.c does): a little before one at which a copy of them wraps (2^24, 2^32, 2^41,
  * 2^48) or a difference changes its sign. Datagrams want multiples of 16.
  */
 static uint64_t first_position(uint64_t seed)
 {
 	static const unsigned bits[] = { 32, 24, 31, 32, 41, 40, 48, 32 };
-	uint64_t n = seed / 4;
+	uint64_t n = seed % 4 == 2 ? seed / 4 : seed / 8;
 
 	if (seed % 4 != 2 && seed % 8 != 3)
 		return 0;
 	return (UINT64_C(1) << bits[n % 8]) - 16 * (n * 7919 % (n % 3 ? 20 : 800));
+}
+
+/* What else happens beside the programs. Of those with a seed's number alone, which draw none, the other seeds know nothing. */
+static void make_others(struct world *w, uint64_t seed)
+{
+	w->misuse = !w->narrow && sim_chance(400) ? sim_alloc(misuse_size()) : NULL;
+	w->dgrams = !w->narrow && sim_chance(300) ? sim_alloc(dgram_size()) : NULL;
+	w->n_dgrams = w->dgrams ? dgram_make(w, w->dgrams) : 0;
+	w->ends = !w->narrow && seed % 4 == 1 ? sim_alloc(ends_size()) : NULL;
+	w->n_ends = w->ends ? ends_make(w, w->ends, (unsigned)(seed / 4)) : 0;
+	w->mixed = !w->narrow && seed % 4 == 3 ? sim_alloc(mixed_size()) : NULL;
+	w->n_mixed = w->mixed ? mixed_make(w, w->mixed) : 0;
 }
 
 static uint64_t run_seed(const struct sim_options *o)
@@ -141,15 +153,7 @@ static uint64_t run_seed(const struct sim_options *o)
 	cpu_hooks.protect = no_protection; /* system calls that are of no use here */
 	w = sim_alloc(sizeof(*w));
 	world_make(w);
-	w->misuse = !w->narrow && sim_chance(400) ? sim_alloc(misuse_size()) : NULL;
-	w->dgrams = !w->narrow && sim_chance(300) ? sim_alloc(dgram_size()) : NULL;
-	w->n_dgrams = w->dgrams ? dgram_make(w, w->dgrams) : 0;
-	/* One seed in four has these, and draws no number for that: the others are as they were. */
-	w->ends = !w->narrow && o->seed % 4 == 1 ? sim_alloc(ends_size()) : NULL;
-	w->n_ends = w->ends ? ends_make(w, w->ends, (unsigned)(o->seed / 4)) : 0;
-	/* And so it is with these. */
-	w->mixed = !w->narrow && o->seed % 4 == 3 ? sim_alloc(mixed_size()) : NULL;
-	w->n_mixed = w->mixed ? mixed_make(w, w->mixed) : 0;
+	make_others(w, o->seed);
 	world_host_begin(w);
 	g = any_net(w);
 	w->net = gpunet_device(g);

@@ -128,10 +128,9 @@ static void count_sent(struct way *y, unsigned writer, uint64_t from, uint64_t n
 		y->sum[0][byte_at(writer, y->at[writer] + from + i)] += by;
 }
 
-/* Bytes that one call got, behind `skip` others of the same call. */
+/* What the bytes that one call got must go on with. */
 struct got {
 	int next[WRITERS]; /* each writer's next number; -1: any */
-	uint64_t seen[WRITERS];
 };
 
 static struct got got_begin(const struct way *y)
@@ -141,7 +140,6 @@ static struct got got_begin(const struct way *y)
 
 	for (i = 0; i < WRITERS; i++) {
 		g.next[i] = y->n_readers == 1 ? (int)(y->seen[i] % MODULUS) : -1;
-		g.seen[i] = 0;
 	}
 	return g;
 }
@@ -162,7 +160,6 @@ static void check(struct mixed *m, unsigned self, const struct way *y, struct go
 				self, m->doing[self], (unsigned long long)i, (unsigned long long)n,
 				number, writer, writer < WRITERS ? g->next[writer] : 0);
 		g->next[writer] = (number + 1) % MODULUS;
-		g->seen[writer]++;
 	}
 }
 
@@ -329,7 +326,7 @@ static int64_t read_borrowed(struct mixed *m, unsigned self, unsigned d, const s
 	}
 	some = share(is_first() && sim_chance(300) ? sim_below((uint32_t)n + 1) : n);
 	__nanosleep((uint32_t)share(sim_below(2000)));
-	/* Counted before: the next reader may be faster than this call's return. */
+	/* Copied before: after grecv_return the bytes are another's. */
 	if (is_first()) {
 		uint64_t first = (uint64_t)some < b.len[0] ? (uint64_t)some : b.len[0];
 

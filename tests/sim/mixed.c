@@ -572,7 +572,9 @@ static void run_round(struct mixed *m, unsigned self)
 {
 	const struct roles *r = &m->role[self];
 
-	while (!share(m->over || !(r->writes[0] || r->writes[1] || r->reads[0] || r->reads[1])))
+	/* Calls that do not wait are not told of an abort. */
+	while (!share((is_first() && all_over(m, 0)) ||
+		      !(r->writes[0] || r->writes[1] || r->reads[0] || r->reads[1])))
 		step(m, self);
 	/* Who is to end it does so at the latest when it has nothing else to do, or others may wait for ever. */
 	if (share(is_first() && m->end != GOES_ON && m->ender == self && !m->ended && !m->over))

@@ -142,13 +142,14 @@ def stat_reports(env, kind):
         until(env, s.pid, lambda all: any(w["call"] == "send" for k in connected(all) for w in k["waits"]),
               "a block waits in send")
         check(stat(env, s.pid)["reports"] == [], "nothing has given up yet")
-        # It is stopped while it is looked at: on its way out it does not wait for anybody who starts slowly.
+        # It is stopped while it is looked at: on its way out, half a second, it does not wait for anybody who starts slowly. Nor is it to be
+        # stopped between the abort and the report.
         s.p.send_signal(signal.SIGTERM)
         end = time.monotonic() + env.seconds(10)
         reports = []
         while not reports and time.monotonic() < end:
             s.p.send_signal(signal.SIGCONT)
-            time.sleep(0.02)
+            time.sleep(0.1)
             s.p.send_signal(signal.SIGSTOP)
             reports = stat(env, s.pid)["reports"]
         check(len(reports) == 1, f"{reports}")

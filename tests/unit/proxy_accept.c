@@ -441,6 +441,23 @@ static void one_whose_peer_has_gone_ends(void **state)
 	assert_true(flagged(s, GNET_LINE_HUP));
 }
 
+/* A connection that was claimed after a pass of that length, which had an entry, and whose client has said something. */
+static struct sock *beside_a_busy_one(struct sock **busy, int peer[2], uint64_t pass_ns)
+{
+	struct sock *s;
+
+	idle_for(50);
+	*busy = accepted(&peer[0]);
+	idle_for(50);
+	give_to(0);
+	peer[1] = dial();
+	kernel_sends(sock_fd(*busy), 'x');
+	pass(0, pass_ns);
+	s = sock_of(claim());
+	assert_int_equal(write(peer[1], "hello", 5), 5);
+	return s;
+}
+
 /* A pass may be long, and have entries each time: after a few of them the new ones have their turn. */
 static void a_busy_thread_watches_too(void **state)
 {
@@ -449,15 +466,7 @@ static void a_busy_thread_watches_too(void **state)
 	unsigned i;
 	char in[16];
 
-	idle_for(50);
-	busy = accepted(&peer[0]);
-	idle_for(50);
-	give_to(0);
-	peer[1] = dial();
-	kernel_sends(sock_fd(busy), 'x');
-	pass(0, 1000);
-	s = sock_of(claim());
-	assert_int_equal(write(peer[1], "hello", 5), 5);
+	s = beside_a_busy_one(&busy, peer, 1000);
 	for (i = 0; i < 8; i++) {
 		kernel_sends(sock_fd(busy), 'x');
 		pass(0, 10000);
@@ -475,15 +484,7 @@ static void behind_long_passes_it_waits_for_one(void **state)
 	struct sock *busy, *s;
 	int peer[2];
 
-	idle_for(50);
-	busy = accepted(&peer[0]);
-	idle_for(50);
-	give_to(0);
-	peer[1] = dial();
-	kernel_sends(sock_fd(busy), 'x');
-	pass(0, 5000000);
-	s = sock_of(claim());
-	assert_int_equal(write(peer[1], "hello", 5), 5);
+	s = beside_a_busy_one(&busy, peer, 5000000);
 	kernel_sends(sock_fd(busy), 'x');
 	pass(0, 5000000);
 	assert_true(s->young);

@@ -22,9 +22,9 @@ if(TARGET unit_kernel_calls)
 endif()
 
 # The proxy stepped by hand, and kernels that write anything.
-gpunet_unit_test(proxy_hand proxy_hand.c)
-gpunet_unit_test(proxy_engine proxy_engine.c)
-gpunet_unit_test(proxy_accept proxy_accept.c)
+gpunet_unit_test(proxy_hand proxy_hand.c proxy_rig.c)
+gpunet_unit_test(proxy_engine proxy_engine.c proxy_rig.c)
+gpunet_unit_test(proxy_accept proxy_accept.c proxy_rig.c)
 # Garbage is written without order, which is what ThreadSanitizer would report.
 if(NOT GPUNET_SANITIZE MATCHES "thread")
 	gpunet_unit_test(kernel_garbage kernel_garbage.c)

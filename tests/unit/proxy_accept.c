@@ -9,50 +9,23 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "proxy/proxy.h"
-#include "socket/socket.h"
+#include "proxy_rig.h"
 
 #define THREADS 2
-#define SQ_LOG2 10
 #define MANY 10000
 #define SOCKETS (THREADS * (MANY + 512))
-#define SEG_LOG2 16
-#define SEGMENTS 16
 #define BATCH 12 /* fewer than the accept ring has room for */
 
-static struct platform_ops platform;
-static struct gnet_sqe sq[THREADS << SQ_LOG2];
-static struct gnet_sq_head sq_head[THREADS];
-static struct gnet_call calls[64];
-static struct gnet_ctl ctl;
-static struct gnet_sock_bus *bus;
-static uint8_t memory[SEGMENTS << SEG_LOG2];
-
 static struct {
-	struct platform_dev *dev;
-	struct proxy *proxy;
-	struct slab slab;
-	struct sockets all;
 	struct stat_book stat;
 	struct sock *listener;
 	struct sockaddr_storage at;
 	socklen_t at_len;
-	uint64_t tail[THREADS], now;
 } r;
 
 static struct {
@@ -100,82 +73,47 @@ static int count_getpeername(int fd, struct sockaddr *a, socklen_t *n)
 /* ---- the rig ----------------------------------------------------------------------------------- */
 
 /* A kernel's listener of thread 0. */
-static int listen_at(const void *a, socklen_t n)
+static void listen_at(const void *a, socklen_t n)
 {
-	int domain = ((const struct sockaddr *)a)->sa_family;
 	struct channel *ch;
-	struct sock *l;
 
-	if (channel_create(NULL, proxy_thread(r.proxy, 0), domain, SOCK_STREAM, 0, &ch))
-		return -1;
-	l = r.listener = sock_new(&r.all, 0, ch);
-	sock_publish(l);
+	r.listener = rig_listen(0, a, n);
 	r.at_len = sizeof(r.at);
-	return ch->ops->bind(ch, a, n) || sock_listen(l, 4096) ||
-	       ch->ops->name_of(ch, 0, (struct sockaddr *)&r.at, &r.at_len);
+	ch = r.listener->ch;
+	assert_int_equal(ch->ops->name_of(ch, 0, (struct sockaddr *)&r.at, &r.at_len), 0);
 }
 
-static int listen_unix(void)
+static int rig_of(unsigned threads, const struct platform_ops *platform)
 {
-	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	socklen_t n = offsetof(struct sockaddr_un, sun_path) + 1;
-
-	n += (socklen_t)snprintf(a.sun_path + 1, 64, "gpunet-proxy-accept-%d", (int)getpid());
-	return listen_at(&a, n);
-}
-
-static int rig_of(unsigned threads)
-{
-	struct proxy_params p = { .threads = threads,
-				  .sentinel_ns = 1000000,
-				  .sq_log2 = SQ_LOG2,
-				  .sq = sq,
-				  .sq_head = sq_head,
-				  .calls = calls,
-				  .n_calls = 64,
-				  .ctl = &ctl,
-				  .platform = &platform };
-	struct sockets_params sp = {
-		.max = SOCKETS, .slab = &r.slab, .stat = &r.stat, .linger_ns = 1000000000
-	};
+	struct sockets_params sp = { .max = SOCKETS, .stat = &r.stat, .linger_ns = 1000000000 };
 	struct stat_params st = { .device = "test", .sockets = SOCKETS, .bus_fd = -1 };
+	struct sockaddr_un at;
 
 	memset(&r, 0, sizeof(r));
-	memset(sq, 0, sizeof(sq));
-	memset(sq_head, 0, sizeof(sq_head));
 	memset(&made, 0, sizeof(made));
-	sys = sys_real;
-	bus = sys.alloc(SOCKETS * sizeof(*bus));
-	if (!bus || platform_cpu.open(0, NULL, &r.dev))
+	if (rig_open(platform, threads, false))
 		return -1;
 	sys.accept = count_accept;
 	sys.recvmsg = count_recvmsg;
 	sys.epoll_ctl = count_epoll_ctl;
 	sys.getsockname = count_getsockname;
 	sys.getpeername = count_getpeername;
-	p.dev = r.dev;
-	sp.bus = bus;
-	if (proxy_open(&r.proxy, &p) || slab_init(&r.slab, memory, SEG_LOG2, SEGMENTS))
-		return -1;
-	sp.proxy = r.proxy;
 	stat_open(&r.stat, &st);
-	return !r.stat.page || sockets_init(&r.all, &sp) || listen_unix();
+	if (!r.stat.page || rig_open_sockets(sp))
+		return -1;
+	listen_at(&at, rig_unix_name(&at, "accept"));
+	return 0;
 }
 
 static int rig_up(void **state)
 {
-	return rig_of(THREADS);
+	return rig_of(THREADS, &platform_cpu);
 }
 
 static int rig_down(void **state)
 {
-	sockets_fini(&r.all);
+	rig_close();
 	stat_close(&r.stat);
-	slab_fini(&r.slab);
-	proxy_close(r.proxy);
-	platform_cpu.close(r.dev);
-	sys = sys_real;
-	sys.free(bus);
 	return 0;
 }
 
@@ -187,19 +125,11 @@ static void count_anew(void)
 	made.no_watches = no_watches;
 }
 
-/* A pass, `ns` after the one before; how much was done. */
-static unsigned pass(unsigned q, uint64_t ns)
-{
-	uint64_t next;
-
-	return proxy_step(proxy_thread(r.proxy, q), r.now += ns, &next);
-}
-
 /* Passes of a thread that has nothing else to do, for `us`. */
 static void idle_for(unsigned us)
 {
 	while (us--)
-		pass(0, 1000);
+		rig_step(0, 1000);
 }
 
 static int dial_at(const void *a, socklen_t n)
@@ -219,25 +149,17 @@ static int dial(void)
 /* The next connections belong to this thread. */
 static void give_to(unsigned q)
 {
-	atomic_store(&r.all.next_thread, q);
+	atomic_store(&rig.all.next_thread, q);
 }
 
 static struct sock *sock_of(int fd)
 {
-	return &r.all.sock[GNET_FD_SLOT(fd)];
+	return &rig.all.sock[GNET_FD_SLOT(fd)];
 }
 
-/* A kernel takes the next connection out of the accept ring: its descriptor, or 0. */
 static int claim(void)
 {
-	struct gnet_sock_bus *b = &bus[r.listener->slot];
-	uint64_t p = b->head, c;
-
-	if (p == r.listener->accepted)
-		return 0;
-	c = __atomic_load_n(&b->line.cell[1 + p % GNET_ACCEPT_RING], __ATOMIC_ACQUIRE);
-	__atomic_store_n(&b->head, p + 1, __ATOMIC_RELEASE);
-	return (int)(c >> 8 & 0x7fffffff);
+	return rig_claim(r.listener);
 }
 
 /* A connection that thread 0 has and a kernel has claimed, a pass after it was accepted. */
@@ -247,47 +169,29 @@ static struct sock *accepted(int *peer)
 
 	give_to(0);
 	*peer = dial();
-	pass(0, 1000);
+	rig_step(0, 1000);
 	fd = claim();
 	assert_true(fd > 0);
-	pass(0, 1000);
+	rig_step(0, 1000);
 	return sock_of(fd);
-}
-
-static void submit(unsigned op, int fd, unsigned len, const uint64_t cell[2])
-{
-	unsigned q = GNET_FD_SLOT(fd) % r.all.threads, i;
-	uint64_t pos = r.tail[q]++;
-	struct gnet_sqe *e = &sq[(q << SQ_LOG2) + pos % (1u << SQ_LOG2)];
-
-	for (i = 1; i < GNET_CELLS; i++)
-		e->cell[i] = (i <= 2 ? cell[i - 1] << 8 : 0) | GNET_SQ_TAG(pos, SQ_LOG2);
-	e->cell[0] = GNET_SQ_TAG(pos, SQ_LOG2) | (uint64_t)op << GNET_SQE0_OP_SHIFT |
-		     (uint64_t)fd << GNET_SQE0_FD_SHIFT | (uint64_t)len << GNET_SQE0_LEN_SHIFT;
 }
 
 static void kernel_closes(int fd)
 {
-	uint64_t call0_tag1[2] = { 1 << 16, 0 };
+	const uint8_t call0_tag1[2 * GNET_CELL_DATA] = { 0, 0, 1 };
 
-	submit(GNET_OP_CLOSE, fd, 0, call0_tag1);
+	rig_put(GNET_FD_SLOT(fd) % rig.all.threads, GNET_OP_CLOSE, fd, call0_tag1,
+		sizeof(call0_tag1));
 }
 
 static void kernel_sends(int fd, char byte)
 {
-	uint64_t data[2] = { (uint8_t)byte, 0 };
-
-	submit(GNET_OP_SEND, fd, 1, data);
-}
-
-static uint64_t told(const struct sock *s)
-{
-	return bus[s->slot].line.cell[0] >> GNET_LINE_TAIL_SHIFT & GNET_LINE_TAIL_MASK;
+	rig_put(GNET_FD_SLOT(fd) % rig.all.threads, GNET_OP_SEND, fd, &byte, 1);
 }
 
 static bool flagged(const struct sock *s, uint64_t flag)
 {
-	return bus[s->slot].line.cell[0] >> GNET_LINE_FLAGS_SHIFT & flag;
+	return rig.bus[s->slot].line.cell[0] >> GNET_LINE_FLAGS_SHIFT & flag;
 }
 
 /* ---- closed at once ------------------------------------------------------------------------------ */
@@ -302,11 +206,11 @@ static void closed_at_once_it_costs_accept_and_close(void **state)
 	for (i = 0; i < n; i++) {
 		give_to(0);
 		peer = dial();
-		pass(0, 15000);
+		rig_step(0, 15000);
 		fd = claim();
 		assert_true(fd > 0);
 		kernel_closes(fd);
-		pass(0, 15000);
+		rig_step(0, 15000);
 		close(peer);
 	}
 	assert_int_equal(made.accepts, n);
@@ -314,8 +218,8 @@ static void closed_at_once_it_costs_accept_and_close(void **state)
 	assert_int_equal(made.ends, 0);
 	assert_int_equal(made.names, 0);
 	assert_int_equal(made.receives, 0);
-	assert_int_equal(r.all.open, 1);
-	assert_int_equal(r.all.t[0].n_young, 0);
+	assert_int_equal(rig.all.open, 1);
+	assert_int_equal(rig.all.t[0].n_young, 0);
 }
 
 /* One that waits in the accept ring, since all kernels are busy, is not asked and not watched; but not for ever. */
@@ -329,16 +233,16 @@ static void unclaimed_it_is_not_watched(void **state)
 	for (i = 0; i < BATCH; i++) {
 		give_to(0);
 		peer[i] = dial();
-		pass(0, 1000);
+		rig_step(0, 1000);
 	}
 	idle_for(400);
 	assert_int_equal(made.adds, 0);
 	assert_true(made.receives <= 10); /* while there were only a few */
 	while ((fd = claim()) > 0)
 		kernel_closes(fd);
-	pass(0, 1000);
+	rig_step(0, 1000);
 	assert_int_equal(made.adds, 0);
-	assert_int_equal(r.all.open, 1);
+	assert_int_equal(rig.all.open, 1);
 	for (i = 0; i < BATCH; i++)
 		close(peer[i]);
 	give_to(0);
@@ -360,14 +264,14 @@ static void what_the_client_says_first_comes_before_any_event(void **state)
 	give_to(0);
 	peer = dial();
 	assert_int_equal(write(peer, "first", 5), 5);
-	pass(0, 1000);
+	rig_step(0, 1000);
 	s = sock_of(claim());
-	pass(0, 1000);
-	assert_int_equal(told(s), 5);
-	bus[s->slot].head = 5;
+	rig_step(0, 1000);
+	assert_int_equal(rig_told(s), 5);
+	rig.bus[s->slot].head = 5;
 	assert_int_equal(write(peer, "more", 4), 4);
-	pass(0, 1000);
-	assert_int_equal(told(s), 9);
+	rig_step(0, 1000);
+	assert_int_equal(rig_told(s), 9);
 	assert_int_equal(made.adds, 0);
 	close(peer);
 }
@@ -383,13 +287,13 @@ static void of_many_each_is_asked(void **state)
 	for (i = 0; i < BATCH; i++) {
 		give_to(0);
 		peer[i] = dial();
-		pass(0, 1000);
+		rig_step(0, 1000);
 		s[i] = sock_of(claim());
 		assert_int_equal(write(peer[i], "hello", 5), 5);
 	}
-	pass(0, 1000);
+	rig_step(0, 1000);
 	for (i = 0; i < BATCH; i++) {
-		assert_int_equal(told(s[i]), 5);
+		assert_int_equal(rig_told(s[i]), 5);
 		close(peer[i]);
 	}
 }
@@ -413,16 +317,16 @@ static void one_that_stays_is_watched(void **state)
 	idle_for(1000);
 	assert_int_equal(made.receives, 0);
 	assert_int_equal(write(peer, "late", 4), 4);
-	pass(0, 1000);
-	assert_int_equal(told(s), 4);
-	bus[s->slot].head = 4;
+	rig_step(0, 1000);
+	assert_int_equal(rig_told(s), 4);
+	rig.bus[s->slot].head = 4;
 	idle_for(100);
 	close(peer);
-	pass(0, 1000);
+	rig_step(0, 1000);
 	assert_true(flagged(s, GNET_LINE_EOF));
 	assert_true(flagged(s, GNET_LINE_HUP));
 	kernel_closes(sock_fd(s));
-	pass(0, 1000);
+	rig_step(0, 1000);
 	assert_int_equal(made.ends, 1);
 }
 
@@ -435,7 +339,7 @@ static void one_whose_peer_has_gone_ends(void **state)
 	idle_for(50);
 	s = accepted(&peer);
 	close(peer);
-	pass(0, 1000);
+	rig_step(0, 1000);
 	assert_true(flagged(s, GNET_LINE_EOF));
 	idle_for(30);
 	assert_true(flagged(s, GNET_LINE_HUP));
@@ -452,7 +356,7 @@ static struct sock *beside_a_busy_one(struct sock **busy, int peer[2], uint64_t 
 	give_to(0);
 	peer[1] = dial();
 	kernel_sends(sock_fd(*busy), 'x');
-	pass(0, pass_ns);
+	rig_step(0, pass_ns);
 	s = sock_of(claim());
 	assert_int_equal(write(peer[1], "hello", 5), 5);
 	return s;
@@ -469,10 +373,10 @@ static void a_busy_thread_watches_too(void **state)
 	s = beside_a_busy_one(&busy, peer, 1000);
 	for (i = 0; i < 8; i++) {
 		kernel_sends(sock_fd(busy), 'x');
-		pass(0, 10000);
+		rig_step(0, 10000);
 	}
 	assert_false(s->young);
-	assert_int_equal(told(s), 5);
+	assert_int_equal(rig_told(s), 5);
 	assert_int_equal(read(peer[0], in, sizeof(in)), 9);
 	close(peer[0]);
 	close(peer[1]);
@@ -486,12 +390,12 @@ static void behind_long_passes_it_waits_for_one(void **state)
 
 	s = beside_a_busy_one(&busy, peer, 5000000);
 	kernel_sends(sock_fd(busy), 'x');
-	pass(0, 5000000);
+	rig_step(0, 5000000);
 	assert_true(s->young);
 	kernel_sends(sock_fd(busy), 'x');
-	pass(0, 5000000);
+	rig_step(0, 5000000);
 	assert_false(s->young);
-	assert_int_equal(told(s), 5);
+	assert_int_equal(rig_told(s), 5);
 	close(peer[0]);
 	close(peer[1]);
 }
@@ -512,9 +416,9 @@ static void a_young_one_sends_what_is_left(void **state)
 		;
 	kernel_sends(fd, 'z');
 	kernel_closes(fd);
-	pass(0, 1000);
+	rig_step(0, 1000);
 	assert_true(s->young);
-	assert_true(sockets_unsent(&r.all));
+	assert_true(sockets_unsent(&rig.all));
 	idle_for(30);
 	assert_false(s->young);
 	flags = fcntl(peer, F_GETFL);
@@ -523,44 +427,34 @@ static void a_young_one_sends_what_is_left(void **state)
 		if (n > 0)
 			last = much[n - 1];
 		else
-			pass(0, 1000);
+			rig_step(0, 1000);
 	}
 	assert_int_equal(last, 'z');
-	assert_false(sockets_unsent(&r.all));
+	assert_false(sockets_unsent(&rig.all));
 	close(peer);
-}
-
-static unsigned many_possible(void)
-{
-	struct rlimit l;
-
-	getrlimit(RLIMIT_NOFILE, &l);
-	l.rlim_cur = l.rlim_max;
-	setrlimit(RLIMIT_NOFILE, &l);
-	return l.rlim_cur > 2 * MANY + 200 ? MANY : (unsigned)(l.rlim_cur - 200) / 2;
 }
 
 static void ten_thousand_idle_ones_are_all_watched(void **state)
 {
 	static int peer[MANY], fd[MANY];
-	unsigned n = many_possible(), i, most = 0;
+	unsigned n = rig_connections(MANY), i, most = 0;
 
 	idle_for(50);
 	count_anew();
 	for (i = 0; i < n; i++) {
 		give_to(0);
 		peer[i] = dial();
-		pass(0, 10);
+		rig_step(0, 10);
 		fd[i] = claim();
 		assert_true(fd[i] > 0);
-		if (r.all.t[0].n_young > most)
-			most = r.all.t[0].n_young;
+		if (rig.all.t[0].n_young > most)
+			most = rig.all.t[0].n_young;
 	}
 	assert_int_equal(most, 256);
 	idle_for(50);
-	assert_int_equal(r.all.t[0].n_young, 0);
+	assert_int_equal(rig.all.t[0].n_young, 0);
 	assert_int_equal(made.adds, n);
-	while (pass(0, 1000))
+	while (rig_step(0, 1000))
 		;
 	count_anew();
 	idle_for(100);
@@ -568,11 +462,11 @@ static void ten_thousand_idle_ones_are_all_watched(void **state)
 	for (i = 0; i < n; i += 97) {
 		assert_int_equal(write(peer[i], "!", 1), 1);
 		idle_for(10);
-		assert_int_equal(told(sock_of(fd[i])), 1);
+		assert_int_equal(rig_told(sock_of(fd[i])), 1);
 		close(peer[i]);
 		idle_for(10);
 		peer[i] = -1;
-		bus[GNET_FD_SLOT(fd[i])].head = 1;
+		rig.bus[GNET_FD_SLOT(fd[i])].head = 1;
 		assert_true(flagged(sock_of(fd[i]), GNET_LINE_HUP));
 	}
 	for (i = 0; i < n; i++)
@@ -594,12 +488,12 @@ static void unwatched_it_is_asked_at_intervals(void **state)
 	assert_int_equal(write(peer, "still", 5), 5);
 	idle_for(2100);
 	assert_int_equal(made.no_watches, 1);
-	assert_int_equal(told(s), 5);
+	assert_int_equal(rig_told(s), 5);
 	assert_true(s->young);
 	idle_for(4100);
 	assert_int_equal(made.no_watches, 0);
 	assert_false(s->young);
-	assert_int_equal(r.all.t[0].n_young, 0);
+	assert_int_equal(rig.all.t[0].n_young, 0);
 	close(peer);
 }
 
@@ -617,7 +511,7 @@ static void unwatched_ones_do_not_become_many(void **state)
 		idle_for(2);
 		fd[i] = claim();
 	}
-	assert_int_equal(r.all.t[0].n_young, 256);
+	assert_int_equal(rig.all.t[0].n_young, 256);
 	assert_int_equal(r.listener->accepted, 256);
 	assert_non_null(r.listener->in_hand);
 	made.no_watches = 0;
@@ -626,10 +520,10 @@ static void unwatched_ones_do_not_become_many(void **state)
 		if (fd[i])
 			kernel_closes(fd[i]);
 		close(peer[i]);
-		pass(0, 1000);
+		rig_step(0, 1000);
 	}
 	idle_for(4000);
-	assert_int_equal(r.all.t[0].n_young, 0);
+	assert_int_equal(rig.all.t[0].n_young, 0);
 	assert_int_equal(r.listener->accepted, 256 + GNET_ACCEPT_RING);
 }
 
@@ -659,9 +553,9 @@ static void come_and_go(unsigned n)
 		made.no_watches = 1;
 		give_to(1);
 		peer = dial();
-		pass(0, 1000);
-		pass(0, 3000000);
-		pass(0, 1000);
+		rig_step(0, 1000);
+		rig_step(0, 3000000);
+		rig_step(0, 1000);
 		assert_true(claim() > 0);
 		close(peer);
 	}
@@ -676,7 +570,7 @@ static void what_is_short_is_said_once_in_ten_seconds(void **state)
 	assert_non_null(f);
 	dup2(fileno(f), STDERR_FILENO);
 	come_and_go(100);
-	pass(0, 10000000000);
+	rig_step(0, 10000000000);
 	come_and_go(100);
 	dup2(err, STDERR_FILENO);
 	close(err);
@@ -691,10 +585,9 @@ static bool soon(const struct sock *s, uint64_t tail, uint64_t flag)
 	unsigned ms;
 
 	for (ms = 0; ms < 5000; ms++) {
-		uint64_t c = __atomic_load_n(&bus[s->slot].line.cell[0], __ATOMIC_ACQUIRE);
+		uint64_t c = __atomic_load_n(&rig.bus[s->slot].line.cell[0], __ATOMIC_ACQUIRE);
 
-		if ((c >> GNET_LINE_TAIL_SHIFT & GNET_LINE_TAIL_MASK) == tail &&
-		    (c >> GNET_LINE_FLAGS_SHIFT & flag) == flag)
+		if (rig_told(s) == tail && (c >> GNET_LINE_FLAGS_SHIFT & flag) == flag)
 			return true;
 		usleep(1000);
 	}
@@ -709,11 +602,12 @@ static void a_sleeping_thread_hears_of_them(void **state)
 	unsigned ms;
 
 	give_to(0);
-	assert_int_equal(proxy_start(r.proxy), 0);
+	assert_int_equal(proxy_start(rig.proxy), 0);
 	peer = dial();
 	for (ms = 0; ms < 5000 && !fd; ms++) {
 		usleep(1000);
-		fd = __atomic_load_n(&bus[r.listener->slot].line.cell[1], __ATOMIC_ACQUIRE) >> 8 &
+		fd = __atomic_load_n(&rig.bus[r.listener->slot].line.cell[1], __ATOMIC_ACQUIRE) >>
+			     8 &
 		     0x7fffffff;
 	}
 	assert_true(fd > 0);
@@ -721,10 +615,10 @@ static void a_sleeping_thread_hears_of_them(void **state)
 	usleep(20000);
 	assert_int_equal(write(peer, "wake up", 7), 7);
 	assert_true(soon(s, 7, 0));
-	__atomic_store_n(&bus[s->slot].head, 7, __ATOMIC_RELEASE);
+	__atomic_store_n(&rig.bus[s->slot].head, 7, __ATOMIC_RELEASE);
 	close(peer);
 	assert_true(soon(s, 7, GNET_LINE_EOF | GNET_LINE_HUP));
-	proxy_stop(r.proxy);
+	proxy_stop(rig.proxy);
 }
 
 /* ---- names ----------------------------------------------------------------------------------------------- */
@@ -758,7 +652,7 @@ static void check_names(const void *bound, socklen_t n, const void *to, bool all
 	struct sock *s;
 	int fd;
 
-	assert_int_equal(listen_at(bound, n), 0);
+	listen_at(bound, n);
 	memcpy(&target, to ? to : (const void *)&r.at, r.at_len);
 	if (to) /* the port is the listener's */
 		((struct sockaddr_in *)(void *)&target)->sin_port =
@@ -770,7 +664,7 @@ static void check_names(const void *bound, socklen_t n, const void *to, bool all
 	assert_int_equal(getpeername(fd, (struct sockaddr *)&here, &here_len), 0);
 	arrives();
 	count_anew();
-	pass(0, 1000);
+	rig_step(0, 1000);
 	s = sock_of(claim());
 	names_are(s, all ? (void *)&r.at : (void *)&here, here_len, &own, own_len);
 	assert_int_equal(made.names, 0);
@@ -783,14 +677,12 @@ static void its_names_are_right(void **state)
 {
 	struct sockaddr_in in = { .sin_family = AF_INET }, loop = in;
 	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6 }, loop6 = in6;
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct sockaddr_un un;
 	int probe;
 
 	loop.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	loop6.sin6_addr = in6addr_loopback;
-	memcpy(un.sun_path, "\0gpunet-names", 13);
-	snprintf(un.sun_path + 13, 32, "-%d", (int)getpid());
-	check_names(&un, offsetof(struct sockaddr_un, sun_path) + 24, NULL, false);
+	check_names(&un, rig_unix_name(&un, "names"), NULL, false);
 	check_names(&loop, sizeof(loop), NULL, false);
 	check_names(&in, sizeof(in), &loop, true);
 	probe = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -815,13 +707,13 @@ static void another_threads_is_watched_at_once(void **state)
 	count_anew();
 	give_to(1);
 	peer = dial();
-	pass(0, 1000);
+	rig_step(0, 1000);
 	s = sock_of(claim());
 	assert_int_equal(s->slot % THREADS, 1);
 	assert_int_equal(made.adds, 1);
 	assert_int_equal(write(peer, "over there", 10), 10);
-	pass(1, 1000);
-	assert_int_equal(told(s), 10);
+	rig_step(1, 1000);
+	assert_int_equal(rig_told(s), 10);
 	close(peer);
 }
 
@@ -844,15 +736,12 @@ static void *comes_and_goes(void *arg)
 /* A connection of thread 1 that thread 0 takes back, since it cannot be watched: how many young ones there are is thread 1's. */
 static void one_that_is_taken_back_touches_no_count(void **state)
 {
-	struct channel *ch;
 	struct sock *s;
 	pthread_t other;
 	unsigned i;
 	int peer;
 
-	assert_int_equal(
-		channel_create(NULL, proxy_thread(r.proxy, 1), AF_UNIX, SOCK_STREAM, 0, &ch), 0);
-	s = sock_new(&r.all, 1, ch);
+	s = rig_socket(1, AF_UNIX, SOCK_STREAM);
 	made.no_watches = UINT32_MAX;
 	give_to(1);
 	peer = dial();
@@ -860,30 +749,16 @@ static void one_that_is_taken_back_touches_no_count(void **state)
 	assert_int_equal(pthread_create(&other, NULL, comes_and_goes, s), 0);
 	for (i = 0; i < 5000; i++) {
 		give_to(1);
-		pass(0, 3000000);
+		rig_step(0, 3000000);
 	}
 	atomic_store(&over, true);
 	pthread_join(other, NULL);
 	assert_int_equal(UINT32_MAX - made.no_watches, 2500);
-	assert_int_equal(r.all.t[1].n_young, 0);
+	assert_int_equal(rig.all.t[1].n_young, 0);
 	close(peer);
 }
 
 /* ---- costs: not a test, figures for docs/measurements.md ------------------------------------------------------- */
-
-static void no_notify(struct platform_dev *dev, const void *word)
-{
-	(void)dev;
-	(void)word;
-}
-
-static double thread_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
 
 static void dial_batch(int *peer, const struct sockaddr_storage *a, socklen_t n)
 {
@@ -912,10 +787,10 @@ static double loop_us(int listener, const struct sockaddr_storage *a, socklen_t 
 	unsigned i;
 
 	dial_batch(peer, a, n);
-	start = thread_us();
+	start = rig_thread_us();
 	for (i = 0; i < BATCH; i++)
 		close(accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
-	start = thread_us() - start;
+	start = rig_thread_us() - start;
 	hang_up_batch(peer);
 	return start / BATCH;
 }
@@ -924,14 +799,14 @@ static double proxy_us(void)
 {
 	double us = 0, start;
 	int peer[BATCH], fd;
-	uint64_t others = r.all.open;
+	uint64_t others = rig.all.open;
 	unsigned closed = 0;
 
 	dial_batch(peer, &r.at, r.at_len);
-	while (closed < BATCH || r.all.open > others) {
-		start = thread_us();
-		pass(0, 10000);
-		us += thread_us() - start;
+	while (closed < BATCH || rig.all.open > others) {
+		start = rig_thread_us();
+		rig_step(0, 10000);
+		us += rig_thread_us() - start;
 		for (; (fd = claim()) > 0; closed++)
 			kernel_closes(fd);
 	}
@@ -946,15 +821,21 @@ static int cost(bool tcp)
 	struct sockaddr_storage a = { .ss_family = tcp ? AF_INET : AF_UNIX };
 	socklen_t n = tcp ? sizeof(struct sockaddr_in) : sizeof(a.ss_family);
 	int listener = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct platform_ops quiet = platform_cpu;
+	struct sockaddr_in any = { .sin_family = AF_INET };
 	double loop = 0, proxy = 0;
 	void *none = NULL;
 	unsigned i;
 
+	any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	if (tcp)
-		((struct sockaddr_in *)(void *)&a)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	if (rig_of(1) || (tcp && listen_at(&a, n)) || bind(listener, (struct sockaddr *)&a, n) ||
+		memcpy(&a, &any, sizeof(any));
+	quiet.notify = rig_no_notify;
+	if (rig_of(1, &quiet) || bind(listener, (struct sockaddr *)&a, n) ||
 	    listen(listener, BATCH))
 		return 1;
+	if (tcp)
+		listen_at(&any, sizeof(any));
 	n = sizeof(a);
 	if (getsockname(listener, (struct sockaddr *)&a, &n))
 		return 1;
@@ -995,11 +876,8 @@ int main(int argc, char **argv)
 		CASE(one_that_is_taken_back_touches_no_count),
 	};
 
-	platform = platform_cpu;
-	if (argc > 1 && !strcmp(argv[1], "costs")) {
-		platform.notify = no_notify;
+	if (argc > 1 && !strcmp(argv[1], "costs"))
 		return cost(false) || cost(true);
-	}
 	alarm(60);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,53 +8,26 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "proxy/proxy.h"
-#include "socket/socket.h"
+#include "proxy_rig.h"
 #include "stream/internal.h"
 
-#define THREADS 4
-#define SQ_LOG2 10
 #define CONNS 20
 #define IDLE 10000
-#define SOCKETS (THREADS * (IDLE + 512))
-#define SEG_LOG2 16
-#define SEGMENTS 64
-
-static struct platform_ops platform;
-static struct gnet_sqe sq[THREADS << SQ_LOG2];
-static struct gnet_sq_head sq_head[THREADS];
-static struct gnet_call calls[64];
-static struct gnet_ctl ctl;
-static struct gnet_sock_bus *bus;
-static uint8_t memory[SEGMENTS << SEG_LOG2];
+#define SOCKETS (RIG_THREADS * (IDLE + 512))
 
 static struct {
-	struct platform_dev *dev;
-	struct proxy *proxy;
-	struct slab slab;
-	struct sockets all;
 	struct sockaddr_un at;
 	socklen_t at_len;
 	int listener;
-	uint64_t tail[THREADS], now;
 	bool ring; /* wanted, and there is one */
 } r;
 
@@ -89,21 +62,16 @@ static void count_ring_io(struct sys_ring *ring, struct sys_io *io, unsigned n)
 
 /* ---- the rig ----------------------------------------------------------------------------------- */
 
-/* Of pages of its own, so that some can be taken away. */
-static void *pages(size_t size)
-{
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	return p == MAP_FAILED ? NULL : p;
-}
-
-static void *table; /* of sockets, as the library allocates it */
+static void *table; /* of sockets: in pages of its own, so that some can be taken away */
 
 static void *alloc_pages(size_t size)
 {
+	void *p;
+
 	if (size != SOCKETS * sizeof(struct sock))
 		return sys_real.alloc(size);
-	table = pages(size);
+	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	table = p == MAP_FAILED ? NULL : p;
 	return table;
 }
 
@@ -117,34 +85,20 @@ static void free_pages(void *p)
 
 static void listen_somewhere(void)
 {
-	r.at.sun_family = AF_UNIX;
-	r.at_len = offsetof(struct sockaddr_un, sun_path);
-	r.at_len += 1 + (socklen_t)snprintf(r.at.sun_path + 1, 64, "gpunet-proxy-engine-%d",
-					    (int)getpid());
+	r.at_len = rig_unix_name(&r.at, "engine");
 	r.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(bind(r.listener, (struct sockaddr *)&r.at, r.at_len), 0);
 	assert_int_equal(listen(r.listener, 100), 0);
 }
 
+static struct platform_ops platform;
+
 static int rig_up(void **state, bool ring)
 {
-	struct proxy_params p = { .threads = THREADS,
-				  .ring = ring,
-				  .sentinel_ns = 1000000,
-				  .sq_log2 = SQ_LOG2,
-				  .sq = sq,
-				  .sq_head = sq_head,
-				  .calls = calls,
-				  .n_calls = 64,
-				  .ctl = &ctl,
-				  .platform = &platform };
-	struct sockets_params sp = { .max = SOCKETS, .slab = &r.slab };
+	struct sockets_params sp = { .max = SOCKETS };
 
 	memset(&r, 0, sizeof(r));
-	memset(sq, 0, sizeof(sq));
-	memset(sq_head, 0, sizeof(sq_head));
-	bus = pages(SOCKETS * sizeof(*bus));
-	if (!bus || platform_cpu.open(0, NULL, &r.dev))
+	if (rig_open(&platform, RIG_THREADS, ring))
 		return -1;
 	sys.alloc = alloc_pages;
 	sys.free = free_pages;
@@ -152,14 +106,9 @@ static int rig_up(void **state, bool ring)
 	sys.recvmsg = count_recvmsg;
 	sys.epoll_wait = count_epoll_wait;
 	sys.ring_io = count_ring_io;
-	p.dev = r.dev;
-	sp.bus = bus;
-	if (proxy_open(&r.proxy, &p) || slab_init(&r.slab, memory, SEG_LOG2, SEGMENTS))
+	if (rig_open_sockets(sp))
 		return -1;
-	sp.proxy = r.proxy;
-	if (sockets_init(&r.all, &sp))
-		return -1;
-	r.ring = proxy_has_ring(proxy_thread(r.proxy, 0));
+	r.ring = proxy_has_ring(proxy_thread(rig.proxy, 0));
 	if (ring && !r.ring)
 		print_message("no io_uring here: a call a socket is tested twice\n");
 	listen_somewhere();
@@ -178,64 +127,44 @@ static int up_ring(void **state)
 
 static int rig_down(void **state)
 {
-	sockets_fini(&r.all);
-	slab_fini(&r.slab);
-	proxy_close(r.proxy);
-	platform_cpu.close(r.dev);
-	munmap(bus, SOCKETS * sizeof(*bus));
+	rig_close();
 	close(r.listener);
-	sys = sys_real;
 	return 0;
 }
 
 static void step(unsigned q)
 {
-	uint64_t next;
-
 	memset(&calls_made, 0, sizeof(calls_made));
-	proxy_step(proxy_thread(r.proxy, q), r.now += 1000, &next);
+	rig_step(q, 1000);
 }
 
 static void step_until_idle(unsigned q)
 {
-	uint64_t next;
 	unsigned idle = 0;
 
 	while (idle < 20)
-		idle = proxy_step(proxy_thread(r.proxy, q), r.now, &next) ? 0 : idle + 1;
+		idle = rig_step(q, 0) ? 0 : idle + 1;
 }
 
 /* Until nothing is left to do, and nobody has received so lately that he is asked without being told. */
 static void settle(unsigned q)
 {
 	step_until_idle(q);
-	r.now += 1000000;
+	rig.now += 1000000;
 	step_until_idle(q);
 }
 
 /* A kernel sends a few bytes inline. */
 static void kernel_sends(struct sock *s, const char *text)
 {
-	unsigned q = s->slot % THREADS, i;
-	uint64_t pos = r.tail[q]++, n = strlen(text), v;
-	struct gnet_sqe *e = &sq[(q << SQ_LOG2) + pos % (1u << SQ_LOG2)];
-	char data[GNET_CELLS * GNET_CELL_DATA + 8] = "";
-
-	memcpy(data, text, n);
-	for (i = 0; i < GNET_CELLS; i++) {
-		memcpy(&v, data + (i ? i - 1 : 0) * (size_t)GNET_CELL_DATA, sizeof(v));
-		e->cell[i] = v << 8 | GNET_SQ_TAG(pos, SQ_LOG2);
-	}
-	e->cell[0] = GNET_SQ_TAG(pos, SQ_LOG2) | (uint64_t)GNET_OP_SEND << GNET_SQE0_OP_SHIFT |
-		     (uint64_t)sock_fd(s) << GNET_SQE0_FD_SHIFT | n << GNET_SQE0_LEN_SHIFT;
+	rig_put(s->slot % RIG_THREADS, GNET_OP_SEND, sock_fd(s), text, (unsigned)strlen(text));
 }
 
 /* How many bytes the socket's line tells of; a kernel has consumed them. */
 static uint64_t kernel_receives(struct sock *s)
 {
-	struct gnet_sock_bus *b = &bus[s->slot];
-	uint64_t tail = b->line.cell[0] >> GNET_LINE_TAIL_SHIFT & GNET_LINE_TAIL_MASK;
-	uint64_t n = tail - b->head;
+	struct gnet_sock_bus *b = &rig.bus[s->slot];
+	uint64_t tail = rig_told(s), n = tail - b->head;
 
 	__atomic_store_n(&b->head, tail, __ATOMIC_RELEASE);
 	return n;
@@ -244,16 +173,8 @@ static uint64_t kernel_receives(struct sock *s)
 /* A connected socket of thread q, and its peer. */
 static struct sock *connection(unsigned q, int *peer)
 {
-	int domain = r.at.sun_family, rc;
-	struct channel *ch;
-	struct sock *s;
-
-	assert_int_equal(
-		channel_create(NULL, proxy_thread(r.proxy, q), domain, SOCK_STREAM, 0, &ch), 0);
-	s = sock_new(&r.all, q, ch);
-	assert_non_null(s);
-	sock_publish(s);
-	rc = sock_connect(s, (struct sockaddr *)&r.at, r.at_len, false);
+	struct sock *s = rig_socket(q, r.at.sun_family, SOCK_STREAM);
+	int rc = sock_connect(s, (struct sockaddr *)&r.at, r.at_len, false);
 	assert_true(rc == 0 || rc == -EINPROGRESS);
 	*peer = accept4(r.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	assert_true(*peer >= 0);
@@ -317,7 +238,7 @@ static void several_sockets_share_a_call(void **state)
 /* What the line of a socket holds inline, and consumes it. */
 static unsigned kernel_reads(struct sock *s, char *out)
 {
-	const struct gnet_line *l = &bus[s->slot].line;
+	const struct gnet_line *l = &rig.bus[s->slot].line;
 	unsigned n = l->cell[0] >> GNET_LINE_INLINE_SHIFT & 0x7f, i;
 
 	for (i = 0; i < n; i++)
@@ -336,8 +257,8 @@ static void a_segment_that_is_being_filled_stays(void **state)
 	a = connection(0, &of_a);
 	b = connection(0, &of_b);
 	settle(0);
-	for (i = 0; i < SEGMENTS - 1; i++)
-		assert_true(slab_get(&r.slab) >= 0);
+	for (i = 0; i < RIG_SEGMENTS - 1; i++)
+		assert_true(slab_get(&rig.slab) >= 0);
 	assert_int_equal(write(of_a, "unread", 6), 6);
 	settle(0);
 	assert_int_equal(write(of_a, "so there is a segment", 21), 21);
@@ -381,7 +302,7 @@ static void a_fast_reader_gets_a_segment(void **state)
 		assert_int_equal(kernel_receives(s), GNET_INLINE_MAX);
 		settle(0);
 	}
-	assert_int_equal(slab_used(&r.slab), 0);
+	assert_int_equal(slab_used(&rig.slab), 0);
 	assert_int_equal(write(peer, out, sizeof(out)), sizeof(out));
 	for (i = 0; i < 2000 && got < sizeof(out); i++) {
 		step(0);
@@ -392,11 +313,11 @@ static void a_fast_reader_gets_a_segment(void **state)
 	assert_int_equal(got, sizeof(out));
 	/* Two lines, then as much as one receive takes: half a ring. */
 	assert_in_range(news, 1, 5);
-	assert_int_equal(slab_used(&r.slab), 1);
+	assert_int_equal(slab_used(&rig.slab), 1);
 	/* It is taken back as any other whose reader has consumed everything. */
-	for (i = 0; i < SEGMENTS - 1; i++)
-		assert_true(slab_get(&r.slab) >= 0);
-	assert_true(stream_take_segment(&r.all.t[0].set) >= 0);
+	for (i = 0; i < RIG_SEGMENTS - 1; i++)
+		assert_true(slab_get(&rig.slab) >= 0);
+	assert_true(stream_take_segment(&rig.all.t[0].set) >= 0);
 	assert_int_equal(s->st.rx_seg, -1);
 	/* With none to be had the bytes come by the line. */
 	assert_int_equal(write(peer, out, 1000), 1000);
@@ -442,19 +363,11 @@ static void messages_longer_than_a_line_get_a_segment(void **state)
 /* A bound socket of datagrams of thread q. */
 static struct sock *datagrams(unsigned q, struct sockaddr_un *at, socklen_t *at_len)
 {
-	struct channel *ch;
-	struct sock *s;
+	struct sock *s = rig_socket(q, AF_UNIX, SOCK_DGRAM);
 
-	assert_int_equal(
-		channel_create(NULL, proxy_thread(r.proxy, q), AF_UNIX, SOCK_DGRAM, 0, &ch), 0);
-	s = sock_new(&r.all, q, ch);
-	assert_non_null(s);
 	assert_int_equal(sock_open_datagrams(s, AF_UNIX), 0);
-	sock_publish(s);
-	*at = r.at;
-	*at_len = r.at_len;
-	at->sun_path[1] = 'd';
-	assert_int_equal(ch->ops->bind(ch, (struct sockaddr *)at, *at_len), 0);
+	*at_len = rig_unix_name(at, "datagrams");
+	assert_int_equal(s->ch->ops->bind(s->ch, (struct sockaddr *)at, *at_len), 0);
 	return s;
 }
 
@@ -471,8 +384,8 @@ static void a_question_for_a_segment_reaches_every_thread(void **state)
 
 	idle = connection(1, &peer);
 	settle(1);
-	for (i = 0; i < SEGMENTS - 1; i++)
-		assert_true(slab_get(&r.slab) >= 0);
+	for (i = 0; i < RIG_SEGMENTS - 1; i++)
+		assert_true(slab_get(&rig.slab) >= 0);
 	assert_int_equal(write(peer, "unread", 6), 6);
 	settle(1);
 	assert_int_equal(write(peer, "so there is a segment", 21), 21);
@@ -489,11 +402,11 @@ static void a_question_for_a_segment_reaches_every_thread(void **state)
 	}
 	assert_int_equal(d->st.rx_seg, -1);
 	/* What a thread that is about to sleep looks at. */
-	assert_true(stream_set_is_asked(&r.all.t[1].set));
+	assert_true(stream_set_is_asked(&rig.all.t[1].set));
 	step(1);
-	assert_false(stream_set_is_asked(&r.all.t[1].set));
+	assert_false(stream_set_is_asked(&rig.all.t[1].set));
 	assert_int_equal(idle->st.rx_seg, -1);
-	r.now += 2000000;
+	rig.now += 2000000;
 	step(0);
 	assert_true(d->st.rx_seg >= 0);
 	assert_int_equal(kernel_receives(d), sizeof(struct gnet_dgram) + d->st.addr_room + 16);
@@ -507,9 +420,10 @@ static void a_question_for_a_segment_reaches_every_thread(void **state)
 static void forbid(uint32_t first, int how)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	size_t from = (first * sizeof(*bus) + page - 1) / page * page;
+	size_t from = (first * sizeof(*rig.bus) + page - 1) / page * page;
 
-	assert_int_equal(mprotect((char *)bus + from, SOCKETS * sizeof(*bus) - from, how), 0);
+	assert_int_equal(mprotect((char *)rig.bus + from, SOCKETS * sizeof(*rig.bus) - from, how),
+			 0);
 	from = (first * sizeof(struct sock) + page - 1) / page * page;
 	assert_int_equal(mprotect((char *)table + from, SOCKETS * sizeof(struct sock) - from, how),
 			 0);
@@ -537,20 +451,10 @@ static unsigned traffic(struct sock **s, const int *peer)
 	return sum;
 }
 
-static unsigned idle_possible(void)
-{
-	struct rlimit l;
-
-	getrlimit(RLIMIT_NOFILE, &l);
-	l.rlim_cur = l.rlim_max;
-	setrlimit(RLIMIT_NOFILE, &l);
-	return l.rlim_cur > 2 * IDLE + 200 ? IDLE : (unsigned)(l.rlim_cur - 200) / 2;
-}
-
 static void idle_sockets_cost_nothing(void **state)
 {
 	static int idle[IDLE];
-	unsigned n = idle_possible(), i, alone, among;
+	unsigned n = rig_connections(IDLE), i, alone, among;
 	struct sock *s[CONNS], *first = NULL, *other;
 	int peer[CONNS];
 
@@ -583,35 +487,22 @@ static void idle_sockets_cost_nothing(void **state)
 
 static void accepted_sockets_are_spread_evenly(void **state)
 {
-	unsigned of[THREADS] = { 0 }, i;
-	struct sockaddr_un at = r.at;
-	socklen_t len = r.at_len + 1;
-	int fd[64 * THREADS];
-	struct channel *ch;
-	struct sock *l;
+	unsigned of[RIG_THREADS] = { 0 }, i;
+	int fd[64 * RIG_THREADS];
+	struct sockaddr_un at;
+	socklen_t len = rig_unix_name(&at, "spread");
+	struct sock *l = rig_listen(1, &at, len);
 
-	at.sun_path[r.at_len - offsetof(struct sockaddr_un, sun_path)] = 'b';
-	assert_int_equal(
-		channel_create(NULL, proxy_thread(r.proxy, 1), AF_UNIX, SOCK_STREAM, 0, &ch), 0);
-	l = sock_new(&r.all, 1, ch);
-	assert_non_null(l);
-	sock_publish(l);
-	assert_int_equal(ch->ops->bind(ch, (struct sockaddr *)&at, len), 0);
-	assert_int_equal(sock_listen(l, 100), 0);
-	for (i = 0; i < 64 * THREADS; i++) {
-		uint64_t cell;
-
+	for (i = 0; i < 64 * RIG_THREADS; i++) {
 		fd[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 		assert_int_equal(connect(fd[i], (struct sockaddr *)&at, len), 0);
 		step(1);
 		assert_int_equal(l->accepted, i + 1);
-		cell = bus[l->slot].line.cell[1 + i % GNET_ACCEPT_RING];
-		of[GNET_FD_SLOT((int)(cell >> 8 & 0x7fffffff)) % THREADS]++;
-		bus[l->slot].head = i + 1;
+		of[GNET_FD_SLOT(rig_claim(l)) % RIG_THREADS]++;
 	}
-	for (i = 0; i < THREADS; i++)
+	for (i = 0; i < RIG_THREADS; i++)
 		assert_int_equal(of[i], 64);
-	for (i = 0; i < 64 * THREADS; i++)
+	for (i = 0; i < 64 * RIG_THREADS; i++)
 		close(fd[i]);
 }
 
@@ -664,21 +555,6 @@ static void a_sandbox_forbids_the_ring(void **state)
 
 #define MOST 256
 
-/* The CPU device's kernels are woken by system calls; a GPU's are not. */
-static void no_notify(struct platform_dev *dev, const void *word)
-{
-	(void)dev;
-	(void)word;
-}
-
-static double thread_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
 /* A message of 64 bytes to each of n kernels, and their answers: the time that passes of the proxy take. */
 static double round_us(struct sock **s, const int *peer, unsigned n)
 {
@@ -686,14 +562,13 @@ static double round_us(struct sock **s, const int *peer, unsigned n)
 	char in[64];
 	unsigned i, back;
 	double us = 0, start;
-	uint64_t next;
 
 	for (i = 0; i < n; i++)
 		assert_int_equal(write(peer[i], bytes, 64), 64);
 	for (back = 0; back < n;) {
-		start = thread_us();
-		proxy_step(proxy_thread(r.proxy, 0), r.now += 1000, &next);
-		us += thread_us() - start;
+		start = rig_thread_us();
+		rig_step(0, 1000);
+		us += rig_thread_us() - start;
 		for (i = 0; i < n; i++) {
 			if (kernel_receives(s[i]))
 				kernel_sends(s[i], bytes);
@@ -757,7 +632,7 @@ static int costs(void)
 	double us[2][5];
 	unsigned i, k, e;
 
-	platform.notify = no_notify;
+	platform.notify = rig_no_notify;
 	for (i = 0; i < 12; i++) {
 		for (k = 0; k < 5; k++)
 			for (e = 0; e < 2; e++)

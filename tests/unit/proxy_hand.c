@@ -1,69 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Proxy threads stepped by hand: no thread runs, the clock is a number, channels are empty shells. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "proxy/internal.h"
-#include "proxy/proxy.h"
-#include "socket/socket.h"
+#include "proxy_rig.h"
 
 #define THREADS 2
-#define SQ_LOG2 6
 #define SOCKETS 16
 
-static struct gnet_sqe sq[THREADS << SQ_LOG2];
-static struct gnet_sq_head sq_head[THREADS];
-static struct gnet_call calls[64];
-static struct gnet_ctl ctl;
-static struct gnet_news news[THREADS];
 static struct gnet_sock_bus bus[SOCKETS];
-
-struct rig {
-	struct platform_dev *dev;
-	struct proxy *proxy;
-	uint64_t tail[THREADS], now;
-};
-
-static int rig_on(void **state, const struct platform_ops *platform)
-{
-	static struct rig r;
-	struct proxy_params p = {
-		.threads = THREADS,
-		.spin_ns = 0,
-		.sentinel_ns = 1000000,
-		.sq_log2 = SQ_LOG2,
-		.sq = sq,
-		.sq_head = sq_head,
-		.calls = calls,
-		.n_calls = 64,
-		.ctl = &ctl,
-		.news = news,
-		.platform = platform,
-	};
-
-	memset(&r, 0, sizeof(r));
-	memset(sq, 0, sizeof(sq));
-	memset(sq_head, 0, sizeof(sq_head));
-	memset(news, 0, sizeof(news));
-	if (platform_cpu.open(0, NULL, &r.dev))
-		return -1;
-	p.dev = r.dev;
-	*state = &r;
-	return proxy_open(&r.proxy, &p);
-}
 
 static int rig_up(void **state)
 {
-	return rig_on(state, &platform_cpu);
+	return rig_open(&platform_cpu, THREADS, false);
 }
 
 static int no_kick(struct platform_dev *dev, void (*kick)(void *ctx, unsigned q), void *ctx)
@@ -77,39 +30,21 @@ static int no_kick(struct platform_dev *dev, void (*kick)(void *ctx, unsigned q)
 /* As a GPU: kernels cannot wake threads, nor threads kernels. */
 static int rig_up_mute(void **state)
 {
-	static struct platform_ops mute;
+	struct platform_ops mute = platform_cpu;
 
-	mute = platform_cpu;
 	mute.set_kick = no_kick;
-	return rig_on(state, &mute);
+	return rig_open(&mute, THREADS, false);
 }
 
 static int rig_down(void **state)
 {
-	struct rig *r = *state;
-
-	proxy_close(r->proxy);
-	platform_cpu.close(r->dev);
+	rig_close();
 	return 0;
 }
 
-/* A kernel's entry without an argument. */
-static void put(struct rig *r, unsigned q, unsigned op)
+static void step(unsigned q)
 {
-	uint64_t pos = r->tail[q]++;
-	struct gnet_sqe *e = &sq[(q << SQ_LOG2) + pos % (1u << SQ_LOG2)];
-	unsigned i;
-
-	for (i = 0; i < GNET_CELLS; i++)
-		e->cell[i] = GNET_SQ_TAG(pos, SQ_LOG2);
-	e->cell[0] |= (uint64_t)op << GNET_SQE0_OP_SHIFT;
-}
-
-static void step(struct rig *r, unsigned q)
-{
-	uint64_t next;
-
-	proxy_step(proxy_thread(r->proxy, q), r->now += 1000, &next);
+	rig_step(q, 1000);
 }
 
 /* ---- hints ---------------------------------------------------------------------------------------- */
@@ -117,35 +52,34 @@ static void step(struct rig *r, unsigned q)
 /* H2: in order, each with its lap's tag, no more than kernels have made room for. */
 static void hints_stop_when_nobody_takes_them(void **state)
 {
-	struct rig *r = *state;
-	struct proxy_thread *t = proxy_thread(r->proxy, 1);
+	struct proxy_thread *t = proxy_thread(rig.proxy, 1);
 	uint32_t i, lap;
 
 	for (lap = 0; lap < 3; lap++) {
 		for (i = 0; i < GNET_NEWS_RING; i++) {
 			assert_true(proxy_may_hint(t));
 			proxy_hint(t, 1000 * lap + i);
-			assert_int_equal(news[1].cell[i],
+			assert_int_equal(rig.news[1].cell[i],
 					 (uint64_t)(1000 * lap + i) << 8 | (1 + lap));
 		}
 		assert_false(proxy_may_hint(t));
-		assert_int_equal(news[1].cell[0] >> 8, 1000 * lap);
-		news[1].head += GNET_NEWS_RING;
+		assert_int_equal(rig.news[1].cell[0] >> 8, 1000 * lap);
+		rig.news[1].head += GNET_NEWS_RING;
 	}
-	news[1].head += 1000; /* garbage */
+	rig.news[1].head += 1000; /* garbage */
 	assert_false(proxy_may_hint(t));
-	assert_int_equal(news[0].cell[0], 0);
+	assert_int_equal(rig.news[0].cell[0], 0);
 }
 
 static void hint_of(struct stream *s, unsigned side, unsigned wait, bool asked)
 {
 	uint64_t n = 0, i;
 
-	memset(news, 0, sizeof(news));
+	memset(rig.news, 0, sizeof(rig.news));
 	s->bus->waits[wait] = GNET_WAIT(3, 4);
 	stream_tell(s, side, &s->bus->txw);
 	for (i = 0; i < GNET_NEWS_RING; i++)
-		n += news[0].cell[i] >> 8 == 5;
+		n += rig.news[0].cell[i] >> 8 == 5;
 	assert_int_equal(n, asked);
 	assert_int_equal(s->bus->waits[wait] != 0, !asked);
 	s->bus->waits[wait] = 0;
@@ -154,23 +88,22 @@ static void hint_of(struct stream *s, unsigned side, unsigned wait, bool asked)
 /* H1, H2: one hint for whoever asked about this side, or about the socket; who did not ask gets none. */
 static void a_hint_is_given_once_to_who_asks(void **state)
 {
-	struct rig *r = *state;
 	struct stream_set set;
 	struct slab slab;
 	struct stream s;
 
 	memset(&slab, 0, sizeof(slab));
-	stream_set_init(&set, proxy_thread(r->proxy, 0), &slab, 0);
+	stream_set_init(&set, proxy_thread(rig.proxy, 0), &slab, 0);
 	stream_init(&s, &set, &bus[5], 5, NULL);
 	hint_of(&s, GNET_WAIT_RX, GNET_WAIT_RX, true);
 	hint_of(&s, GNET_WAIT_RX, GNET_WAIT_POLL, true);
 	hint_of(&s, GNET_WAIT_RX, GNET_WAIT_TX, false);
 	hint_of(&s, GNET_WAIT_TX, GNET_WAIT_TX, true);
 	hint_of(&s, GNET_WAIT_TX, GNET_WAIT_POLL, true);
-	memset(news, 0, sizeof(news));
+	memset(rig.news, 0, sizeof(rig.news));
 	stream_tell(&s, GNET_WAIT_RX, &s.bus->txw);
 	for (unsigned i = 0; i < GNET_NEWS_RING; i++)
-		assert_int_equal(news[0].cell[i], 0);
+		assert_int_equal(rig.news[0].cell[i], 0);
 }
 
 /* ---- events ------------------------------------------------------------------------------------ */
@@ -199,17 +132,16 @@ static void events_are_told_however_busy_kernels_are(void **state)
 	unsigned most = 8;
 	const struct proxy_hooks h = { .step = defer, .ctx = &most };
 	struct proxy_watch w = { .fn = tell };
-	struct rig *r = *state;
 	int fd = eventfd(1, EFD_NONBLOCK), i;
 
 	assert_true(fd >= 0);
-	proxy_set_hooks(r->proxy, &h);
-	step(r, 0);
-	assert_int_equal(proxy_watch(proxy_thread(r->proxy, 0), fd, &w), 0);
+	proxy_set_hooks(rig.proxy, &h);
+	step(0);
+	assert_int_equal(proxy_watch(proxy_thread(rig.proxy, 0), fd, &w), 0);
 	told = 0;
 	for (i = 0; i < 20; i++) {
-		put(r, 0, GNET_OP_NOP);
-		step(r, 0);
+		rig_put(0, GNET_OP_NOP, 0, NULL, 0);
+		step(0);
 	}
 	assert_int_equal(told, 1);
 	close(fd);
@@ -229,43 +161,42 @@ static void events_that_do_not_come_are_asked_for_ever_more_rarely(void **state)
 	unsigned most = 1024;
 	const struct proxy_hooks h = { .step = defer, .ctx = &most };
 	struct proxy_watch w = { .fn = tell };
-	struct rig *r = *state;
 	int fd = eventfd(0, EFD_NONBLOCK), i;
 	uint64_t one = 1;
 
 	assert_true(fd >= 0);
 	sys.epoll_wait = counted_wait;
-	proxy_set_hooks(r->proxy, &h);
-	assert_int_equal(proxy_watch(proxy_thread(r->proxy, 0), fd, &w), 0);
+	proxy_set_hooks(rig.proxy, &h);
+	assert_int_equal(proxy_watch(proxy_thread(rig.proxy, 0), fd, &w), 0);
 	for (i = 0; i < 5000; i++)
-		step(r, 0);
+		step(0);
 	asked = told = 0;
 	for (i = 0; i < 100000; i++)
-		step(r, 0);
+		step(0);
 	assert_in_range(asked, 50, 100);
 	/* With work in each pass, sooner. */
 	asked = 0;
 	for (i = 0; i < 1000; i++) {
-		put(r, 0, GNET_OP_NOP);
-		step(r, 0);
+		rig_put(0, GNET_OP_NOP, 0, NULL, 0);
+		step(0);
 	}
 	assert_in_range(asked, 10, 20);
 	for (i = 0; i < 2000 && told < 4; i++) {
 		assert_int_equal(write(fd, &one, sizeof(one)), sizeof(one));
-		step(r, 0);
+		step(0);
 	}
 	assert_int_equal(told, 4);
 	asked = 0;
 	for (i = 0; i < 16; i++)
-		step(r, 0);
+		step(0);
 	assert_true(asked > 0);
 	/* However few passes fit into 4 ms. */
 	for (i = 0; i < 5000; i++)
-		step(r, 0);
+		step(0);
 	told = 0;
 	assert_int_equal(write(fd, &one, sizeof(one)), sizeof(one));
-	r->now += 4000000;
-	step(r, 0);
+	rig.now += 4000000;
+	step(0);
 	assert_int_equal(told, 1);
 	sys.epoll_wait = sys_real.epoll_wait;
 	close(fd);
@@ -310,18 +241,18 @@ static unsigned defer_once(struct proxy_thread *t, uint64_t now, uint64_t *next,
 	return 0;
 }
 
-static unsigned asked_behind_a_sleep(struct rig *r, int n)
+static unsigned asked_behind_a_sleep(int n)
 {
-	const struct proxy_hooks h = { .step = defer_once, .ctx = r->proxy };
+	const struct proxy_hooks h = { .step = defer_once, .ctx = rig.proxy };
 
 	sys.epoll_wait = sleep_and_find;
 	sys.now_ns = no_time;
-	proxy_set_hooks(r->proxy, &h);
+	proxy_set_hooks(rig.proxy, &h);
 	memset(&once, 0, sizeof(once));
 	once.w.fn = tell;
 	once.n = n;
 	told = 0;
-	proxy_thread_main(proxy_thread(r->proxy, 0));
+	proxy_thread_main(proxy_thread(rig.proxy, 0));
 	sys.epoll_wait = sys_real.epoll_wait;
 	sys.now_ns = sys_real.now_ns;
 	assert_int_equal(once.passes, 2);
@@ -332,14 +263,14 @@ static unsigned asked_behind_a_sleep(struct rig *r, int n)
 /* There may be more, which must not wait for what was deferred before the sleep. */
 static void a_sleep_that_finds_as_much_as_fits_asks_again(void **state)
 {
-	assert_int_equal(asked_behind_a_sleep(*state, 1000), 1);
+	assert_int_equal(asked_behind_a_sleep(1000), 1);
 	assert_true(told > 1 && told < 1000);
 }
 
 /* Fewer than fit: those were all. */
 static void a_sleep_that_finds_all_does_not_ask_again(void **state)
 {
-	assert_int_equal(asked_behind_a_sleep(*state, 3), 0);
+	assert_int_equal(asked_behind_a_sleep(3), 0);
 	assert_int_equal(told, 3);
 }
 
@@ -347,32 +278,31 @@ static void a_sleep_that_finds_all_does_not_ask_again(void **state)
 static void who_stays_awake_asks_after_4_ms(void **state)
 {
 	struct proxy_watch w = { .fn = tell };
-	struct rig *r = *state;
 	int fd = eventfd(0, EFD_NONBLOCK), i;
 	uint64_t one = 1;
 
 	assert_true(fd >= 0);
-	assert_int_equal(proxy_watch(proxy_thread(r->proxy, 0), fd, &w), 0);
-	step(r, 0);
-	step(r, 0);
+	assert_int_equal(proxy_watch(proxy_thread(rig.proxy, 0), fd, &w), 0);
+	step(0);
+	step(0);
 	told = 0;
-	proxy_stay_awake(proxy_thread(r->proxy, 0), r->now + 10000000);
+	proxy_stay_awake(proxy_thread(rig.proxy, 0), rig.now + 10000000);
 	assert_int_equal(write(fd, &one, sizeof(one)), sizeof(one));
 	for (i = 0; i < 1000; i++)
-		step(r, 0);
+		step(0);
 	assert_int_equal(told, 0);
-	r->now += 4000000;
-	step(r, 0);
+	rig.now += 4000000;
+	step(0);
 	assert_int_equal(told, 1);
 	/* Over: at once. */
 	assert_int_equal(write(fd, &one, sizeof(one)), sizeof(one));
-	step(r, 0);
+	step(0);
 	assert_int_equal(told, 1);
-	r->now += 6000000;
-	step(r, 0);
+	rig.now += 6000000;
+	step(0);
 	assert_int_equal(told, 2);
 	assert_int_equal(write(fd, &one, sizeof(one)), sizeof(one));
-	step(r, 0);
+	step(0);
 	assert_int_equal(told, 3);
 	close(fd);
 }
@@ -380,16 +310,15 @@ static void who_stays_awake_asks_after_4_ms(void **state)
 static void a_descriptor_that_is_unwatched_tells_nothing(void **state)
 {
 	struct proxy_watch w = { .fn = tell };
-	struct rig *r = *state;
 	int fd = eventfd(1, EFD_NONBLOCK), copy = dup(fd), i;
 
 	assert_true(fd >= 0 && copy >= 0);
-	assert_int_equal(proxy_watch(proxy_thread(r->proxy, 0), fd, &w), 0);
-	proxy_unwatch(proxy_thread(r->proxy, 0), fd);
+	assert_int_equal(proxy_watch(proxy_thread(rig.proxy, 0), fd, &w), 0);
+	proxy_unwatch(proxy_thread(rig.proxy, 0), fd);
 	close(fd);
 	told = 0;
 	for (i = 0; i < 20; i++)
-		step(r, 0);
+		step(0);
 	assert_int_equal(told, 0);
 	close(copy);
 }
@@ -407,16 +336,15 @@ static void look(struct proxy_thread *t, const struct proxy_entry *e, void *ctx)
 
 static void an_entry_in_hand_is_not_an_empty_queue(void **state)
 {
-	struct rig *r = *state;
 
-	proxy_on_op(r->proxy, GNET_OP_SEND, look, r->proxy);
-	assert_true(proxy_queues_empty(r->proxy));
-	put(r, 1, GNET_OP_SEND);
-	assert_false(proxy_queues_empty(r->proxy));
+	proxy_on_op(rig.proxy, GNET_OP_SEND, look, rig.proxy);
+	assert_true(proxy_queues_empty(rig.proxy));
+	rig_put(1, GNET_OP_SEND, 0, NULL, 0);
+	assert_false(proxy_queues_empty(rig.proxy));
 	empty_meanwhile = true;
-	step(r, 1);
+	step(1);
 	assert_false(empty_meanwhile);
-	assert_true(proxy_queues_empty(r->proxy));
+	assert_true(proxy_queues_empty(rig.proxy));
 }
 
 /* ---- orders to close --------------------------------------------------------------------------- */
@@ -438,8 +366,7 @@ static void an_order_finds_its_slot_used_again(void **state)
 	static struct sockets all;
 	static struct slab slab;
 	struct channel ch = { .ops = &shell_ops };
-	struct rig *r = *state;
-	struct sockets_params p = { .max = SOCKETS, .bus = bus, .slab = &slab, .proxy = r->proxy };
+	struct sockets_params p = { .max = SOCKETS, .bus = bus, .slab = &slab, .proxy = rig.proxy };
 	struct sock *s, *again = NULL;
 	int fd, i;
 
@@ -459,17 +386,17 @@ static void an_order_finds_its_slot_used_again(void **state)
 	sock_publish(s);
 	assert_int_not_equal(sock_fd(s), fd);
 	closed = 0;
-	step(r, 1);
+	step(1);
 	assert_int_equal(closed, 0);
-	assert_ptr_equal(sock_find(proxy_thread(r->proxy, 1), &all, sock_fd(s)), s);
+	assert_ptr_equal(sock_find(proxy_thread(rig.proxy, 1), &all, sock_fd(s)), s);
 	/* Of a slot that nobody has used yet, and of one that is free. */
 	sock_order_close(&all, GNET_FD(14, 1));
 	sock_order_close(&all, GNET_FD(14, 0));
-	step(r, 0);
+	step(0);
 	assert_int_equal(closed, 0);
 	/* And the right one is carried out. */
 	sock_order_close(&all, sock_fd(s));
-	step(r, 1);
+	step(1);
 	assert_int_equal(closed, 1);
 	assert_int_equal(atomic_load(&all.open), 0);
 	sockets_fini(&all);
@@ -496,7 +423,7 @@ static int rival_accept(struct channel *c, struct channel **out)
 }
 
 static unsigned no_watches; /* how many times yet */
-static struct rig *ends;    /* meanwhile, and thread 1 closes its sockets */
+static bool ends;           /* meanwhile, and thread 1 closes its sockets */
 
 static int shell_start(struct channel *c, struct proxy_thread *t)
 {
@@ -504,7 +431,7 @@ static int shell_start(struct channel *c, struct proxy_thread *t)
 	(void)t;
 	if (ends) {
 		sockets_close_all(&full);
-		step(ends, 1);
+		step(1);
 		assert_int_equal(closed, 0);
 	}
 	if (!no_watches)
@@ -528,11 +455,11 @@ static const struct channel_ops rival_ops = {
 };
 
 /* A listener of thread 0 with a connection in its backlog. */
-static struct sock *new_listener(struct rig *r)
+static struct sock *new_listener(void)
 {
 	static struct slab slab;
 	static struct channel l = { .ops = &rival_ops };
-	struct sockets_params p = { .max = SOCKETS, .bus = bus, .slab = &slab, .proxy = r->proxy };
+	struct sockets_params p = { .max = SOCKETS, .bus = bus, .slab = &slab, .proxy = rig.proxy };
 	struct sock *s;
 
 	assert_int_equal(sockets_init(&full, &p), 0);
@@ -546,10 +473,10 @@ static struct sock *new_listener(struct rig *r)
 }
 
 /* And a table with one free slot; *fill: one of the others. */
-static struct sock *crowded_listener(struct rig *r, struct sock **fill)
+static struct sock *crowded_listener(struct sock **fill)
 {
 	static struct channel ch = { .ops = &shell_ops };
-	struct sock *s = new_listener(r);
+	struct sock *s = new_listener();
 	unsigned i;
 
 	for (i = 0; i < SOCKETS - 2; i++) {
@@ -561,11 +488,10 @@ static struct sock *crowded_listener(struct rig *r, struct sock **fill)
 
 static void a_connection_waits_for_a_slot_that_was_lost(void **state)
 {
-	struct rig *r = *state;
-	struct sock *fill, *s = crowded_listener(r, &fill);
+	struct sock *fill, *s = crowded_listener(&fill);
 
 	closed = 0;
-	step(r, 0);
+	step(0);
 	assert_non_null(rival);
 	assert_int_equal(s->accepted, 0);
 	assert_int_equal(closed, 0);
@@ -573,9 +499,9 @@ static void a_connection_waits_for_a_slot_that_was_lost(void **state)
 	sock_unnew(rival);
 	sock_unnew(fill);
 	closed = 0;
-	r->now += 10000000;
-	step(r, 0);
-	step(r, 0);
+	rig.now += 10000000;
+	step(0);
+	step(0);
 	assert_int_equal(s->accepted, 1);
 	assert_int_equal(closed, 0);
 	sockets_fini(&full);
@@ -584,8 +510,7 @@ static void a_connection_waits_for_a_slot_that_was_lost(void **state)
 /* The system has no more watches for a while: a connection of another thread is kept, and tried again. */
 static void a_connection_waits_to_be_watched(void **state)
 {
-	struct rig *r = *state;
-	struct sock *fill, *s = crowded_listener(r, &fill);
+	struct sock *fill, *s = crowded_listener(&fill);
 	unsigned i;
 
 	fill = &full.sock[1];
@@ -593,14 +518,14 @@ static void a_connection_waits_to_be_watched(void **state)
 	sock_unnew(fill);
 	no_watches = 3;
 	closed = 0;
-	step(r, 0);
+	step(0);
 	assert_int_equal(no_watches, 2);
 	assert_true(s->short_of.made);
 	for (i = 0; i < 3; i++) {
 		assert_int_equal(s->accepted, 0);
-		r->now += 10000000;
-		step(r, 0);
-		step(r, 0);
+		rig.now += 10000000;
+		step(0);
+		step(0);
 	}
 	assert_int_equal(no_watches, 0);
 	assert_int_equal(s->accepted, 1);
@@ -611,10 +536,9 @@ static void a_connection_waits_to_be_watched(void **state)
 /* A listener that is closed meanwhile takes the connection with it. */
 static void a_connection_in_hand_goes_with_its_listener(void **state)
 {
-	struct rig *r = *state;
-	struct sock *fill, *s = crowded_listener(r, &fill);
+	struct sock *fill, *s = crowded_listener(&fill);
 
-	step(r, 0);
+	step(0);
 	closed = 0;
 	sock_close(s, 0);
 	assert_int_equal(closed, 2);
@@ -624,19 +548,18 @@ static void a_connection_in_hand_goes_with_its_listener(void **state)
 /* Until it is in the listener's ring, it is the listener's thread's alone. */
 static void a_connection_in_hand_is_not_closed_by_its_thread_to_be(void **state)
 {
-	struct rig *r = *state;
-	struct sock *s = new_listener(r);
+	struct sock *s = new_listener();
 
 	full.next_thread = 1;
 	closed = 0;
-	ends = r;
-	step(r, 0);
-	ends = NULL;
+	ends = true;
+	step(0);
+	ends = false;
 	assert_int_equal(s->accepted, 1);
 	/* It goes with its listener, by an order. */
-	step(r, 0);
+	step(0);
 	assert_int_equal(closed, 1);
-	step(r, 1);
+	step(1);
 	assert_int_equal(closed, 2);
 	sockets_fini(&full);
 }

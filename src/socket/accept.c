@@ -119,6 +119,11 @@ unsigned sock_accept_step(struct sock *s, uint64_t now)
 			list_add_tail(&sock_thread_of(s)->full, &s->link);
 			return n;
 		}
+		/* Kernels may claim as fast as clients come: others have their turn. */
+		if (n >= GNET_ACCEPT_RING) {
+			list_add_tail(&sock_thread_of(s)->ready, &s->link);
+			return n;
+		}
 		rc = 0;
 		if (!s->in_hand && slot_free(s->all))
 			rc = s->ch->ops->accept(s->ch, &s->in_hand);

@@ -171,7 +171,7 @@ void sock_order_close(struct sockets *all, int fd);
 
 /* ---- accept.c ---- */
 
-/* Takes connections while there is room in the ring; how many. */
+/* Takes connections while there is room in the ring, and not more than it holds; how many. */
 unsigned sock_accept_step(struct sock *s, uint64_t now);
 bool sock_accept_room(const struct sock *s);
 /* Closes the connection that has to wait, if there is one. */

@@ -31,12 +31,15 @@ static struct {
 static struct {
 	unsigned accepts, receives, adds, ends, names;
 	unsigned no_watches; /* how many fail from now on */
+	bool claimed;        /* a kernel takes each at once */
 } made;
 
 static int count_accept(int fd, struct sockaddr *a, socklen_t *n)
 {
 	int rc = sys_real.accept(fd, a, n);
 
+	if (made.claimed)
+		rig_claim(r.listener);
 	made.accepts += rc >= 0;
 	return rc;
 }
@@ -473,6 +476,26 @@ static void ten_thousand_idle_ones_are_all_watched(void **state)
 		close(peer[i]);
 }
 
+/* However fast kernels claim and clients come: what else the thread has to do has its turn. */
+static void a_flood_does_not_hold_a_pass_up(void **state)
+{
+	unsigned i, passes;
+	int peer[200];
+
+	idle_for(50);
+	count_anew();
+	made.claimed = true;
+	for (i = 0; i < 200; i++)
+		peer[i] = dial();
+	for (passes = 0; made.accepts < 200; passes++) {
+		i = made.accepts;
+		assert_true(rig_step(0, 1000) > 0);
+		assert_in_range(made.accepts - i, 1, GNET_ACCEPT_RING);
+	}
+	for (i = 0; i < 200; i++)
+		close(peer[i]);
+}
+
 /* ---- the system is short of watches ---------------------------------------------------------------- */
 
 static void unwatched_it_is_asked_at_intervals(void **state)
@@ -867,6 +890,7 @@ int main(int argc, char **argv)
 		CASE(behind_long_passes_it_waits_for_one),
 		CASE(a_young_one_sends_what_is_left),
 		CASE(ten_thousand_idle_ones_are_all_watched),
+		CASE(a_flood_does_not_hold_a_pass_up),
 		CASE(unwatched_it_is_asked_at_intervals),
 		CASE(unwatched_ones_do_not_become_many),
 		CASE(what_is_short_is_said_once_in_ten_seconds),

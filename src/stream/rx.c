@@ -10,7 +10,7 @@
  * on. (H200, 1 MiB rings, UNIX: 32 and 64 KiB as 128; 256 KiB 4% more with one stream, 10% with eight.)
  */
 #define RX_CHUNK (256u * 1024u)
-/* How many streams are looked at for a segment to take back. */
+/* How many streams are looked at, at a time, for a segment to take back. */
 #define RECLAIM_SCAN 64
 
 static uint64_t seg_size(const struct stream *s)
@@ -114,12 +114,19 @@ void stream_rx_release(struct stream *s)
 /* R7: takes the segment of a stream whose reader has consumed everything. */
 static bool reclaim(struct stream_set *set)
 {
-	struct list *l = set->attached.next;
+	const struct stream *first = NULL;
 	unsigned i;
 
-	for (i = 0; i < RECLAIM_SCAN && l != &set->attached; i++, l = l->next) {
-		struct stream *s = list_entry(l, struct stream, attached_link);
+	for (i = 0; i < RECLAIM_SCAN && !list_empty(&set->attached); i++) {
+		struct stream *s = list_entry(set->attached.next, struct stream, attached_link);
 
+		if (s == first)
+			break;
+		if (!first)
+			first = s;
+		/* The next look begins behind it: many slow readers must not hide the others. */
+		list_del(&s->attached_link);
+		list_add_tail(&set->attached, &s->attached_link);
 		if (s->rx_io || __atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE) != s->rx_tail)
 			continue;
 		stream_rx_release(s);

@@ -37,7 +37,7 @@ struct stream_set {
 	uint64_t linger_ns;
 	struct list run;      /* have something to do now */
 	struct list waiters;  /* wait for the kernel's head to move */
-	struct list attached; /* have a receive segment, longest held first */
+	struct list attached; /* have a receive segment; to be looked at next first */
 	uint64_t asked;       /* of slab->asked: up to here this thread has looked among its own */
 	struct list hot;      /* received just now: asked directly, before events tell */
 	unsigned n_hot;

@@ -247,23 +247,38 @@ static unsigned kernel_reads(struct sock *s, char *out)
 	return n;
 }
 
+/* A connection of thread q whose segment has 27 bytes that its kernel has not read. */
+static struct sock *with_a_segment(unsigned q, int *peer)
+{
+	struct sock *s = connection(q, peer);
+
+	settle(q);
+	assert_int_equal(write(*peer, "unread", 6), 6);
+	settle(q);
+	assert_int_equal(write(*peer, "so there is a segment", 21), 21);
+	settle(q);
+	assert_true(s->st.rx_seg >= 0);
+	return s;
+}
+
+/* All segments are others'. */
+static void use_up(void)
+{
+	while (slab_get(&rig.slab) >= 0)
+		;
+}
+
 /* Who needs a segment may have that of another whose reader has consumed everything (R7), but not while it is being filled. */
 static void a_segment_that_is_being_filled_stays(void **state)
 {
 	struct sock *a, *b;
-	int of_a, of_b, i;
+	int of_a, of_b;
 	char in[128];
 
-	a = connection(0, &of_a);
+	a = with_a_segment(0, &of_a);
 	b = connection(0, &of_b);
 	settle(0);
-	for (i = 0; i < RIG_SEGMENTS - 1; i++)
-		assert_true(slab_get(&rig.slab) >= 0);
-	assert_int_equal(write(of_a, "unread", 6), 6);
-	settle(0);
-	assert_int_equal(write(of_a, "so there is a segment", 21), 21);
-	settle(0);
-	assert_int_equal(a->st.rx_seg >= 0, 1);
+	use_up();
 	assert_int_equal(write(of_b, "unread", 6), 6);
 	settle(0);
 	assert_int_equal(b->st.rx_seg, -1);
@@ -315,8 +330,7 @@ static void a_fast_reader_gets_a_segment(void **state)
 	assert_in_range(news, 1, 5);
 	assert_int_equal(slab_used(&rig.slab), 1);
 	/* It is taken back as any other whose reader has consumed everything. */
-	for (i = 0; i < RIG_SEGMENTS - 1; i++)
-		assert_true(slab_get(&rig.slab) >= 0);
+	use_up();
 	assert_true(stream_take_segment(&rig.all.t[0].set) >= 0);
 	assert_int_equal(s->st.rx_seg, -1);
 	/* With none to be had the bytes come by the line. */
@@ -382,17 +396,10 @@ static void a_question_for_a_segment_reaches_every_thread(void **state)
 	struct sock *idle, *d;
 	int peer, fd, i;
 
-	idle = connection(1, &peer);
-	settle(1);
-	for (i = 0; i < RIG_SEGMENTS - 1; i++)
-		assert_true(slab_get(&rig.slab) >= 0);
-	assert_int_equal(write(peer, "unread", 6), 6);
-	settle(1);
-	assert_int_equal(write(peer, "so there is a segment", 21), 21);
-	settle(1);
+	idle = with_a_segment(1, &peer);
+	use_up();
 	assert_int_equal(kernel_receives(idle), 27);
 	settle(1);
-	assert_true(idle->st.rx_seg >= 0);
 	d = datagrams(0, &at, &at_len);
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(sendto(fd, "datagram", 8, 0, (struct sockaddr *)&at, at_len), 8);
@@ -411,6 +418,35 @@ static void a_question_for_a_segment_reaches_every_thread(void **state)
 	assert_true(d->st.rx_seg >= 0);
 	assert_int_equal(kernel_receives(d), sizeof(struct gnet_dgram) + d->st.addr_room + 16);
 	close(peer);
+	close(fd);
+}
+
+/* Only so many are looked at in one go: the next one looks at others. */
+static void an_idle_reader_is_found_behind_many_slow_ones(void **state)
+{
+	int of_slow[64], of_idle, i;
+	struct sockaddr_un at;
+	socklen_t at_len;
+	struct sock *idle, *d;
+	int fd;
+
+	for (i = 0; i < 64; i++)
+		with_a_segment(0, &of_slow[i]);
+	idle = with_a_segment(0, &of_idle);
+	use_up();
+	kernel_receives(idle);
+	d = datagrams(0, &at, &at_len);
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(sendto(fd, "datagram", 8, 0, (struct sockaddr *)&at, at_len), 8);
+	for (i = 0; i < 5; i++) {
+		step(0);
+		rig.now += 2000000;
+	}
+	assert_int_equal(idle->st.rx_seg, -1);
+	assert_true(d->st.rx_seg >= 0);
+	for (i = 0; i < 64; i++)
+		close(of_slow[i]);
+	close(of_idle);
 	close(fd);
 }
 
@@ -661,6 +697,7 @@ int main(int argc, char **argv)
 		BOTH(a_fast_reader_gets_a_segment),
 		BOTH(messages_longer_than_a_line_get_a_segment),
 		BOTH(a_question_for_a_segment_reaches_every_thread),
+		BOTH(an_idle_reader_is_found_behind_many_slow_ones),
 		BOTH(idle_sockets_cost_nothing),
 		BOTH(accepted_sockets_are_spread_evenly),
 		cmocka_unit_test(a_sandbox_forbids_the_ring),

@@ -19,7 +19,7 @@
 #include "proxy/proxy.h"
 #include "socket/socket.h"
 
-enum { RIG_THREADS = 4, RIG_SQ_LOG2 = 10, RIG_SEG_LOG2 = 16, RIG_SEGMENTS = 64 };
+enum { RIG_THREADS = 4, RIG_SQ_LOG2 = 10, RIG_SEG_LOG2 = 16, RIG_SEGMENTS = 80 };
 
 struct proxy_rig {
 	struct platform_ops platform;

@@ -7,8 +7,6 @@
 
 #include "base/log.h"
 
-/* How soon something is tried again that cannot tell when it would work. */
-#define RETRY_NS 2000000u
 /* How soon a complaint is made again that was over in between. */
 #define QUIET_NS UINT64_C(10000000000)
 
@@ -28,7 +26,7 @@ void sock_retry(struct sock *s, uint64_t now)
 
 	list_del(&s->link);
 	if (list_empty(&t->retry))
-		t->retry_at = now + RETRY_NS;
+		t->retry_at = now + SOCK_RETRY_NS;
 	list_add_tail(&t->retry, &s->link);
 }
 

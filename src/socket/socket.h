@@ -195,6 +195,8 @@ void young_rest(struct sock_thread *t);
 /* It is watched, or gone. No-op for those that are not young. */
 void young_end(struct sock *s);
 
+/* How soon something is tried again that cannot tell when it would work. */
+#define SOCK_RETRY_NS 2000000u
 /* Puts the socket on the list of those to be tried again soon. */
 void sock_retry(struct sock *s, uint64_t now);
 

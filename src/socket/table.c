@@ -216,26 +216,33 @@ static unsigned run_listeners(struct sock_thread *t, uint64_t now)
 	return n;
 }
 
+/* So many at a time, oldest first: each takes a system call or more, and thousands of connects may wait for one backlog. */
+#define RETRIES_AT_ONCE 128
+
+static void try_again(struct sock_thread *t, struct sock *s)
+{
+	list_del(&s->link);
+	if (s->state == SOCK_LISTENING)
+		list_add_tail(&t->ready, &s->link);
+	else if (s->state == SOCK_CONNECTING)
+		sock_connect_again(s);
+	else if (s->young)
+		young_watch(s);
+}
+
 static void run_retries(struct sock_thread *t, uint64_t now, uint64_t *next)
 {
-	struct list todo;
+	const struct list *last = t->retry.prev, *l;
+	unsigned n = 0;
 
 	if (list_empty(&t->retry))
 		return;
 	if (now >= t->retry_at) {
-		list_init(&todo);
-		list_take(&t->retry, &todo);
-		while (!list_empty(&todo)) {
-			struct sock *s = list_entry(todo.next, struct sock, link);
-
-			list_del(&s->link);
-			if (s->state == SOCK_LISTENING)
-				list_add_tail(&t->ready, &s->link);
-			else if (s->state == SOCK_CONNECTING)
-				sock_connect_again(s);
-			else if (s->young)
-				young_watch(s);
-		}
+		do {
+			l = t->retry.next;
+			try_again(t, list_entry(l, struct sock, link));
+		} while (l != last && ++n < RETRIES_AT_ONCE);
+		t->retry_at = now + SOCK_RETRY_NS;
 	}
 	if (!list_empty(&t->retry) && t->retry_at < *next)
 		*next = t->retry_at;

@@ -5,6 +5,7 @@
  * "unit_proxy_engine costs" prints what both cost the thread.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
@@ -32,7 +33,7 @@ static struct {
 } r;
 
 static struct {
-	unsigned sends, receives, waits, rings, in_rings;
+	unsigned sends, receives, waits, rings, in_rings, connects;
 } calls_made;
 
 static ssize_t count_sendmsg(int fd, const struct msghdr *m, int flags)
@@ -51,6 +52,12 @@ static int count_epoll_wait(int epfd, struct epoll_event *ev, int max, int64_t t
 {
 	calls_made.waits++;
 	return sys_real.epoll_wait(epfd, ev, max, timeout_ns);
+}
+
+static int count_connect(int fd, const struct sockaddr *a, socklen_t n)
+{
+	calls_made.connects++;
+	return sys_real.connect(fd, a, n);
 }
 
 static void count_ring_io(struct sys_ring *ring, struct sys_io *io, unsigned n)
@@ -106,6 +113,7 @@ static int rig_up(void **state, bool ring)
 	sys.recvmsg = count_recvmsg;
 	sys.epoll_wait = count_epoll_wait;
 	sys.ring_io = count_ring_io;
+	sys.connect = count_connect;
 	if (rig_open_sockets(sp))
 		return -1;
 	r.ring = proxy_has_ring(proxy_thread(rig.proxy, 0));
@@ -519,6 +527,41 @@ static void idle_sockets_cost_nothing(void **state)
 		close(peer[i]);
 }
 
+#define WAITING 1000
+
+/* However many wait for room in a UNIX listener's backlog: others have their turn, and each of them in the end. */
+static void connects_that_wait_do_not_hold_a_pass_up(void **state)
+{
+	struct sock *s[WAITING];
+	unsigned i, n = 0, open;
+	int peer[WAITING];
+
+	assert_int_equal(fcntl(r.listener, F_SETFL, O_NONBLOCK), 0);
+	for (i = 0; i < WAITING; i++) {
+		s[i] = rig_socket(0, AF_UNIX, SOCK_STREAM);
+		sock_connect(s[i], (struct sockaddr *)&r.at, r.at_len, true);
+	}
+	for (i = 0; i < 20; i++) {
+		rig.now += 2000000;
+		step(0);
+		assert_in_range(calls_made.connects, 1, WAITING / 5);
+		step(0);
+		assert_int_equal(calls_made.connects, 0);
+	}
+	for (i = 0; i < 100 && n < WAITING; i++) {
+		while (n < WAITING && (peer[n] = accept(r.listener, NULL, NULL)) >= 0)
+			n++;
+		rig.now += 2000000;
+		step(0);
+	}
+	assert_int_equal(n, WAITING);
+	for (i = open = 0; i < WAITING; i++)
+		open += s[i]->state == SOCK_CONNECTED;
+	assert_int_equal(open, WAITING);
+	for (i = 0; i < WAITING; i++)
+		close(peer[i]);
+}
+
 /* ---- (c) sockets are spread over the threads ---------------------------------------------------- */
 
 static void accepted_sockets_are_spread_evenly(void **state)
@@ -699,6 +742,7 @@ int main(int argc, char **argv)
 		BOTH(a_question_for_a_segment_reaches_every_thread),
 		BOTH(an_idle_reader_is_found_behind_many_slow_ones),
 		BOTH(idle_sockets_cost_nothing),
+		BOTH(connects_that_wait_do_not_hold_a_pass_up),
 		BOTH(accepted_sockets_are_spread_evenly),
 		cmocka_unit_test(a_sandbox_forbids_the_ring),
 	};

@@ -201,9 +201,19 @@ void proxy_end_waits(struct proxy *p, int err)
 	p->params.platform->notify(p->params.dev, NULL);
 }
 
+static bool waits_ended(const struct proxy *p, int err)
+{
+	return __atomic_load_n(&p->params.ctl->stop, __ATOMIC_ACQUIRE) == (uint64_t)err;
+}
+
 bool proxy_is_dead(const struct proxy *p)
 {
-	return __atomic_load_n(&p->params.ctl->stop, __ATOMIC_ACQUIRE) == EIO;
+	return waits_ended(p, EIO);
+}
+
+bool proxy_is_aborted(const struct proxy *p)
+{
+	return waits_ended(p, ECANCELED);
 }
 
 const char *proxy_state(const struct proxy *p, unsigned i)

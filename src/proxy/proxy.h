@@ -109,6 +109,7 @@ void proxy_end_waits(struct proxy *p, int err);
 
 /* A thread could not go on: its sockets are served by nobody, and every wait of every kernel has ended. From any thread. */
 bool proxy_is_dead(const struct proxy *p);
+bool proxy_is_aborted(const struct proxy *p);
 
 /* What thread i does: "awake", "asleep", "dead", "stopped". From any thread. */
 const char *proxy_state(const struct proxy *p, unsigned i);

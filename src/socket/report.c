@@ -129,8 +129,10 @@ static void add_socket(struct text *t, const struct reports *r, const struct rec
 	add(t, state ? ", %s)" : ")", state);
 }
 
-static const char *reason(unsigned err)
+static const char *reason(const struct reports *r, unsigned err)
 {
+	if (err == ECANCELED && !proxy_is_aborted(r->proxy))
+		return "its kernel has failed";
 	return err == ETIMEDOUT   ? "its time limit was over"
 	       : err == ECANCELED ? "the network was aborted"
 	       : err == EIO       ? "the proxy is dead"
@@ -151,7 +153,7 @@ static void compose(const struct reports *r, const struct record *v, char *to, s
 	if (v->fd > 0)
 		add_socket(&t, r, v);
 	add(&t, " after %llu.%03u ms: %s", (unsigned long long)(v->waited / 1000000),
-	    (unsigned)(v->waited / 1000 % 1000), reason(v->err));
+	    (unsigned)(v->waited / 1000 % 1000), reason(r, v->err));
 	if (v->fd > 0)
 		add(&t, "; %llu bytes unread, %llu unsent", (unsigned long long)v->unread,
 		    (unsigned long long)v->unsent);

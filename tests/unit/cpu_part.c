@@ -170,6 +170,117 @@ static void play_with_seeds(enum scene from, enum scene to)
 			play(scene, seed);
 }
 
+struct others {
+	gnet_t *net;
+	uint64_t *fd; /* a block's socket */
+	int64_t *rc;  /* what its call returned */
+	int fails;
+};
+
+enum waits_in { FAILS, GACCEPT, GPOLL, GACCEPT_TWICE, NANOSLEEP, WAITERS };
+
+/* Is a block in a wait that its end will be reported of? */
+GNET_DEV int is_waiting(gnet_t *net, const uint64_t *fd, unsigned block)
+{
+	int at = (int)gnet_dev_load(&fd[block]);
+
+	if (block == GPOLL)
+		return gnet_sys_load(&net->told[block].what) != 0;
+	return at && (block == NANOSLEEP ||
+		      gnet_sys_load(&net->bus[GNET_FD_SLOT(at)].waits[GNET_WAIT_RX]));
+}
+
+/* A block in each kind of wait, and one that fails when all are there. */
+GNET_KERNEL(others_kernel, struct others, a)
+{
+	int fd = gsocket(a.net, GNET_AF_INET, GNET_SOCK_STREAM, 0);
+	int64_t rc = 0;
+	unsigned n;
+
+	glisten(a.net, fd, 1);
+	if (threadIdx.x == 0)
+		gnet_dev_store(&a.fd[blockIdx.x], (uint64_t)fd);
+	switch ((enum waits_in)blockIdx.x) {
+	case FAILS:
+		for (n = GACCEPT; n < WAITERS; n += is_waiting(a.net, a.fd, n))
+			__nanosleep(1000000);
+		__nanosleep(1000000);
+		if (a.fails == EINVAL)
+			__syncwarp(threadIdx.x == 0 ? ~1u : ~0u);
+		else if (threadIdx.x == 0)
+			gclose(a.net, fd);
+		return;
+	case GPOLL:
+		rc = gpoll(a.net, NULL, 0, -1);
+		break;
+	case NANOSLEEP:
+		while (a.fails)
+			__nanosleep(1000000);
+		break;
+	case GACCEPT_TWICE:
+		gaccept(a.net, fd, NULL, NULL);
+		/* fall through */
+	default:
+		rc = gaccept(a.net, fd, NULL, NULL);
+		break;
+	}
+	if (threadIdx.x == 0)
+		a.rc[blockIdx.x] = rc;
+}
+
+/* What a failed kernel has left can be used: nobody holds its sockets. */
+GNET_KERNEL(close_kernel, struct others, a)
+{
+	int rc = gclose(a.net, (int)a.fd[blockIdx.x]);
+
+	if (threadIdx.x == 0)
+		a.rc[blockIdx.x] = rc;
+}
+
+static int is_about_failure(const struct gpunet_report *r, void *arg)
+{
+	*(int *)arg += strstr(r->text, "its kernel has failed") != NULL;
+	return 0;
+}
+
+static void play_others(int fails, uint64_t seed)
+{
+	struct gpunet_options o = GPUNET_OPTIONS_INIT;
+	struct gpunet_grid grid = { WAITERS, 1, 1, 64, 1, 1, 0 };
+	uint64_t fd[WAITERS] = { 0 };
+	int reports = 0, i;
+	int64_t rc[WAITERS] = { 0 };
+	struct others a = { NULL, fd, rc, fails };
+	gpunet_t *g = NULL;
+
+	o.device = "cpu";
+	o.cpu_seed = seed;
+	assert_int_equal(gpunet_open(&g, &o), 0);
+	a.net = gpunet_device(g);
+	assert_int_equal(GPUNET_LAUNCH(g, others_kernel, grid, a), 0);
+	assert_int_equal(gpunet_sync(g, 30000), -fails);
+	for (i = GACCEPT; i < NANOSLEEP; i++)
+		assert_int_equal(rc[i], -ECANCELED);
+	assert_int_equal(GPUNET_LAUNCH(g, close_kernel, grid, a), 0);
+	assert_int_equal(gpunet_sync(g, 30000), 0);
+	for (i = FAILS; i < WAITERS; i++)
+		assert_int_equal(rc[i], 0);
+	gpunet_reports(g, is_about_failure, &reports);
+	assert_true(reports >= NANOSLEEP - GACCEPT);
+	assert_int_equal(gpunet_close(g, 10000), 0);
+}
+
+static void a_fault_of_one_block_ends_the_waits_of_the_others(void **state)
+{
+	uint64_t seed;
+
+	(void)state;
+	for (seed = 0; seed < 4; seed++) {
+		play_others(EDEADLK, seed);
+		play_others(EINVAL, seed);
+	}
+}
+
 static void a_call_by_a_part_of_a_block_is_named(void **state)
 {
 	(void)state;
@@ -186,6 +297,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_call_by_a_part_of_a_block_is_named),
+		cmocka_unit_test(a_fault_of_one_block_ends_the_waits_of_the_others),
 		cmocka_unit_test(what_a_part_of_a_block_may_do_is_no_error),
 	};
 

@@ -99,7 +99,12 @@ CPU_SCHED static void be_polite(struct cpu_block *b)
 	sched_yield();
 }
 
-/* Begins a round, after sleeping if need be; 0 if no fiber can ever run again. */
+CPU_SCHED static int has_failed(const struct cpu_block *b)
+{
+	return __atomic_load_n(&b->launch->err, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* Begins a round, after sleeping if need be; 0 if no fiber can ever run again, or is to. */
 CPU_SCHED static int next_round(struct cpu_block *b)
 {
 	for (;;) {
@@ -116,7 +121,8 @@ CPU_SCHED static int next_round(struct cpu_block *b)
 			set_move(&b->now, &b->later);
 			return 1;
 		}
-		if (!b->waits.warps && !b->sleeps.warps)
+		/* Who sleeps is in no call, or in one that holds nothing, so a kernel that has failed ends here. */
+		if (!b->waits.warps && (!b->sleeps.warps || has_failed(b)))
 			return 0;
 		__atomic_store_n(&b->idle, 1, __ATOMIC_RELAXED);
 		/* Fibers that wait and have not said for what wait for anything. */
@@ -389,7 +395,8 @@ CPU_HOT void sleep_until(struct cpu_block *b, struct cpu_fiber *f, uint64_t dead
 	cpu_suspend(b, f);
 }
 
-CPU_SCHED void gpunet_cpu_wait(uint64_t deadline_ns)
+/* A fault is an event, so no wait sleeps through it. */
+CPU_SCHED int gpunet_cpu_wait(uint64_t deadline_ns)
 {
 	struct cpu_fiber *f = cpu_self();
 	struct cpu_block *b = f->block;
@@ -398,9 +405,9 @@ CPU_SCHED void gpunet_cpu_wait(uint64_t deadline_ns)
 		deadline_ns = UINT64_MAX;
 	if (!b) {
 		host_wait(deadline_ns);
-		return;
+		return 0;
 	}
-	if (f->seen == cpu_events()) {
+	if (f->seen == cpu_events() && !has_failed(b)) {
 		f->at = CPU_WAITS;
 		cpu_set_add(&b->waits, f);
 		sleep_until(b, f, deadline_ns);
@@ -409,6 +416,7 @@ CPU_SCHED void gpunet_cpu_wait(uint64_t deadline_ns)
 		cpu_suspend(b, f);
 	}
 	f->seen = b->events;
+	return has_failed(b);
 }
 
 CPU_SCHED void gpunet_cpu_nanosleep(unsigned ns)

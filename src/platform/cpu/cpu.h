@@ -241,7 +241,7 @@ int cpu_sync(struct platform_dev *d, uint64_t timeout_ns);
 /* `ts` = now + ns, on CLOCK_MONOTONIC. */
 void cpu_time_add(struct timespec *ts, uint64_t ns);
 void cpu_stop_threads(struct cpu_dev *dev); /* no kernel is queued */
-/* The kernel of a block did what no kernel may do; the first fault of a kernel is logged and is what sync returns. */
+/* The kernel of a block did what no kernel may do; the first fault of a kernel is logged, is what sync returns, and ends the others' waits. */
 void cpu_fault(struct cpu_block *b, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -40,6 +40,8 @@ void cpu_fault(struct cpu_block *b, int err, const char *fmt, ...)
 	memcpy(l->fault, text, sizeof(text));
 	log_line(LOG_ERROR, "kernel %llu on the CPU device, %s", (unsigned long long)l->number,
 		 text);
+	/* Its blocks that wait are told; see gpunet_cpu_wait. */
+	gpunet_cpu_event();
 }
 
 /* ---- workers -------------------------------------------------------------------------------------------------------- */
@@ -144,8 +146,8 @@ static struct cpu_launch *block_done(struct cpu_worker *w)
 		l->shared[l->shared_free++] = b->pub.shared;
 	l->resident--;
 	live_fibers -= l->n_threads;
-	/* A block that can never end may be what the others wait for: start no more of them. */
-	if (b->stuck)
+	/* A kernel that has failed begins no more of its blocks. */
+	if (__atomic_load_n(&l->err, __ATOMIC_ACQUIRE))
 		l->next_block = l->n_blocks;
 	l = l->resident || l->next_block < l->n_blocks ? NULL : launch_ended(dev);
 	/* This device's next kernel may run now, or another device's that had no fibers left. */

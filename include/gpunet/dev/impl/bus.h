@@ -70,7 +70,8 @@ GNET_DEV int gnet__spin_until(gnet_t *net, uint64_t *turn, uint64_t deadline)
 	(void)t;
 	if (stop)
 		return -(int)stop;
-	gpunet_cpu_wait(deadline);
+	if (gpunet_cpu_wait(deadline))
+		return -GNET__ECANCELED;
 #endif
 	return 0;
 }

@@ -176,7 +176,7 @@ GNET_DEV int64_t gnet__2014_connect(gnet_t *net, int domain, const union gnet__2
 
 	if (fd >= 0)
 		return fd;
-	if (gnet_sys_load(&net->ctl->stop))
+	if (fd == -GNET__ECANCELED || gnet_sys_load(&net->ctl->stop))
 		return GNET__2014_DEAD;
 	__nanosleep(GNET__2014_PAUSE_NS);
 	return fd;

@@ -52,8 +52,10 @@ void gpunet_cpu_look(const void *word);
  *
  * misses no event that was made after the condition was changed, however many words it reads and however often the fiber
  * is switched in between: a wait only sleeps if no event was made since the caller's last wait returned.
+ *
+ * 0; or 1: the kernel has failed in this block or another one, and from now on no wait sleeps. The caller gives up.
  */
-void gpunet_cpu_wait(uint64_t deadline_ns);
+int gpunet_cpu_wait(uint64_t deadline_ns);
 
 /*
  * A word that a wait may be about has been changed: waits of all blocks of all CPU devices of the process look again. With

@@ -319,8 +319,13 @@ GNET_DEV void gnet__forget(struct gnet__scratch *s)
 {
 	uint32_t i;
 
-	for (i = 0; i < GNET__KNOWN; i++)
+	for (i = 0; i < GNET__KNOWN; i++) {
+#ifndef __CUDACC__
+		/* Compilers warn of what is read together with it and not used. */
+		__builtin_memset(&s->known[i], 0, sizeof(s->known[i]));
+#endif
 		s->known[i].id = 0;
+	}
 }
 
 /* Begins to know a socket, neither side of it so far. */

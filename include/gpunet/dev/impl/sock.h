@@ -137,7 +137,7 @@ GNET_DEV int64_t gnet__arrived(gnet_t *net, int fd, struct gnet__wait *w)
 	if (flags & GNET_LINE_CONNECTING)
 		return w->dontwait ? -GNET__EAGAIN : gnet__seen_limited(net, GNET_W_CONNECT, fd, w);
 	if (flags & GNET_LINE_ERR)
-		return gnet__sock_error(net, fd, gnet__slot(net, fd), -GNET__ENOTCONN);
+		return gnet__sock_error(net, fd, &net->socks[GNET_FD_SLOT(fd)], -GNET__ENOTCONN);
 	return -GNET__ENOTCONN;
 }
 

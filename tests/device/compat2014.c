@@ -607,6 +607,45 @@ static void is_aborted(gpunet_t *g)
 	take(&w);
 }
 
+#ifndef __CUDACC__
+enum { PART_GSEND, PART_GRECV_NB, PART_GACCEPT, PART_GCONNECT, PARTS };
+
+GPUNET_2014_KERNEL(part, int, uchar *);
+
+/* Thread 0 makes a call that is for all, and has a single thread part in its own mind only. */
+__global__ void part(int what, uchar *buf)
+{
+	if (threadIdx.x == 0 && what == PART_GSEND)
+		gsend(1, buf, 1);
+	if (threadIdx.x == 0 && what == PART_GRECV_NB)
+		grecv_nb(1, buf, 1);
+	if (threadIdx.x == 0 && what == PART_GACCEPT)
+		gaccept(1);
+	if (threadIdx.x == 0 && what == PART_GCONNECT)
+		gconnect("/", 1);
+	__syncthreads();
+}
+
+/* Such a call is told of by the name that the kernel uses, with what helps there. */
+static void names_a_part(gpunet_t *g)
+{
+	static const char *const names[PARTS] = { "gsend", "grecv_nb", "gaccept", "gconnect" };
+	struct gpunet_grid grid = { 1, 1, 1, 64, 1, 1, 0 };
+	char words[64];
+	uchar byte = 0;
+	int i;
+
+	for (i = 0; i < PARTS; i++) {
+		CHECK_EQ(GPUNET_2014_LAUNCH(g, part, grid, i, &byte), 0);
+		CHECK_EQ(gpunet_sync(g, 20000 * TEST_SLOW), -EDEADLK);
+		snprintf(words, sizeof(words), "a part of the block calls %s: thread 0", names[i]);
+		CHECK(strstr(gpunet_last_error(), words));
+		CHECK(strstr(gpunet_last_error(),
+			     "in a BEGIN_SINGLE_THREAD_PART or begins with single_thread_"));
+	}
+}
+#endif
+
 int main(void)
 {
 	gpunet_t *g, *other;
@@ -618,6 +657,9 @@ int main(void)
 	CHECK_EQ(single_thread_gclose(3), -ENETDOWN);
 #endif
 	g = test_open(NULL);
+#ifndef __CUDACC__
+	names_a_part(g);
+#endif
 	CHECK_EQ(GPUNET_PREPARE(server), 0);
 	CHECK_EQ(GPUNET_PREPARE(client), 0);
 	serves(g, 96);

@@ -130,7 +130,7 @@ static void poll_finds_room_though_it_knows_of_a_send_only_by_its_end(void **sta
 	assert_int_equal(gpoll(n, &p, 1, 0), 1);
 	assert_int_equal(p.revents, GNET_POLLOUT);
 	gnet__2014_net = n;
-	assert_int_equal(gnet2014_poll(GNET__THREAD, &old, 1, 1), 1);
+	assert_int_equal(gnet2014_gpoll(GNET__THREAD, &old, 1, 1), 1);
 	assert_int_equal(old.wbytes, GNET_MINI_BYTES);
 	*tail = 1;
 	gclose(n, fd);

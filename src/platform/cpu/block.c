@@ -133,9 +133,19 @@ CPU_SCHED static int next_round(struct cpu_block *b)
 	}
 }
 
+/* Is it a call of gpunet/compat/gpunet2014.h? What follows is its name. */
+#define CALL_2014 "gnet2014_"
+
+CPU_SCHED static int is_2014(const char *call)
+{
+	return !strncmp(call, CALL_2014, sizeof(CALL_2014) - 1);
+}
+
 CPU_SCHED static const char *barrier_name(const char *call)
 {
-	return call ? call : "__syncthreads";
+	if (!call)
+		return "__syncthreads";
+	return is_2014(call) ? call + sizeof(CALL_2014) - 1 : call;
 }
 
 CPU_SCHED static void report_stuck(struct cpu_block *b)
@@ -167,8 +177,11 @@ CPU_SCHED static void report_part(struct cpu_block *b, const char *call, unsigne
 	cpu_fault(
 		b, -EDEADLK,
 		"a part of the block calls %s: thread %u is in it, thread %u %s%s; such a call is made by all threads of "
-		"the block, one for a warp or a thread ends in _warp or _thread",
-		call, in, other, is, at);
+		"the block, one for %s",
+		barrier_name(call), in, other, is, at,
+		is_2014(call)
+			? "a thread lies in a BEGIN_SINGLE_THREAD_PART or begins with single_thread_"
+			: "a warp or a thread ends in _warp or _thread");
 }
 
 CPU_SCHED struct cpu_fiber *cpu_pick(struct cpu_block *b)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Bodies of gpunet/compat/gpunet2014.h. `kind` is the scope of the call, GNET__BLOCK or GNET__THREAD.
+ * Bodies of gpunet/compat/gpunet2014.h. `kind` is the scope of the call, GNET__BLOCK or GNET__THREAD; such a function is named gnet2014_
+ * and what the kernel calls it, which the CPU device says when only a part of a block makes the call.
  * Not for direct inclusion.
  */
 #ifndef GPUNET_DEV_IMPL_COMPAT2014_H
@@ -230,19 +231,24 @@ GNET__2014_FN int gnet2014_bind_un(const char *name, int n)
 	GNET__2014_ALONE(gnet__2014_bind_un(net, name, n));
 }
 
-GNET__2014_FN int gnet2014_connect_in(int kind, const struct sockaddr_in *addr)
+GNET__2014_FN int gnet2014_gconnect_in(int kind, const struct sockaddr_in *addr)
 {
 	GNET__2014_BY_ONE(kind, gnet__2014_connect_in(net, addr));
 }
 
-GNET__2014_FN int gnet2014_connect_un(int kind, const char *name, int n)
+GNET__2014_FN int gnet2014_gconnect(int kind, const char *name, int n)
 {
 	GNET__2014_BY_ONE(kind, gnet__2014_connect_un(net, name, n));
 }
 
-GNET__2014_FN int gnet2014_accept(int kind, int fd, int flags)
+GNET__2014_FN int gnet2014_gaccept(int kind, int fd)
 {
-	GNET__2014_BY_ONE(kind, gnet__accept(net, fd, 0, 0, flags));
+	GNET__2014_BY_ONE(kind, gnet__accept(net, fd, 0, 0, 0));
+}
+
+GNET__2014_FN int gnet2014_gaccept_nb(int kind, int fd)
+{
+	GNET__2014_BY_ONE(kind, gnet__accept(net, fd, 0, 0, GNET_MSG_DONTWAIT));
 }
 
 GNET__2014_FN int gnet2014_shutdown(int fd, int how)
@@ -257,7 +263,7 @@ GNET__2014_FN int gnet2014_close(int fd)
 
 /* ---- blocking or not ------------------------------------------------------------------------------------------------ */
 
-GNET__2014_FN int gnet2014_set_block(int kind, int fd, int blocking)
+GNET__2014_FN int gnet2014_gsetsock_block(int kind, int fd, int blocking)
 {
 	GNET__2014_BY_ONE(kind, gnet__2014_set_bits(net, fd, blocking ? 0 : GNET_L_2014_NONBLOCK,
 						    blocking ? GNET_L_2014_NONBLOCK : 0));
@@ -274,14 +280,14 @@ GNET_DEV int64_t gnet__2014_blocks(gnet_t *net, int fd)
 	return rc;
 }
 
-GNET__2014_FN int gnet2014_get_block(int kind, int fd)
+GNET__2014_FN int gnet2014_ggetsock_block(int kind, int fd)
 {
 	GNET__2014_BY_ONE(kind, gnet__2014_blocks(net, fd));
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------------------------------- */
 
-GNET__2014_FN int gnet2014_send(int kind, int fd, const void *buf, int size)
+GNET__2014_FN int gnet2014_gsend(int kind, int fd, const void *buf, int size)
 {
 	struct gnet__scope sc = gnet__scope_of(kind);
 	struct gnet__scratch own;
@@ -299,9 +305,9 @@ GNET__2014_FN int gnet2014_send(int kind, int fd, const void *buf, int size)
 }
 
 /* The end of the stream is 0 once. Kernels of that time add up what is not negative, and would do so for ever. */
-GNET__2014_FN int gnet2014_recv(int kind, int fd, void *buf, int size, int flags)
+GNET__2014_FN int gnet2014_grecv(int kind, int fd, void *buf, int size, int flags)
 {
-	struct gnet__scope sc = gnet__scope_of(kind);
+	struct gnet__scope sc = gnet__scope_in(kind, flags ? "gnet2014_grecv_nb" : __func__);
 	struct gnet__scratch own;
 	struct gnet__scratch *s = kind == GNET__BLOCK ? gnet__block_scratch() : &own;
 	gnet_t *net = gnet__2014_net;
@@ -389,7 +395,7 @@ GNET_DEV uint32_t gnet__2014_poll_turn(gnet_t *net, struct gnet__scratch *s, lon
 	return !s->fail;
 }
 
-GNET__2014_FN int gnet2014_poll(int kind, struct gpollfd *fds, size_t n, int clocks)
+GNET__2014_FN int gnet2014_gpoll(int kind, struct gpollfd *fds, size_t n, int clocks)
 {
 	struct gnet__scope sc = gnet__scope_of(kind);
 	struct gnet__scratch own;
@@ -420,7 +426,7 @@ GNET__2014_FN int gnet2014_poll(int kind, struct gpollfd *fds, size_t n, int clo
 
 /* ---- time ------------------------------------------------------------------------------------------------------------ */
 
-GNET__2014_FN int gnet2014_gettimeofday(int kind, struct gtimeval *tv)
+GNET__2014_FN int gnet2014_ggettimeofday(int kind, struct gtimeval *tv)
 {
 	uint64_t now = gnet_time_ns();
 

@@ -73,7 +73,7 @@ enum gpunet_cpu_vote { GPUNET_CPU_COUNT, GPUNET_CPU_ANY, GPUNET_CPU_ALL, GPUNET_
 int gpunet_cpu_barrier(enum gpunet_cpu_vote vote, int predicate);
 /*
  * The same within a call that all threads of a block make together: `call` names it. Where some threads of the block are in it and others
- * at another barrier, or have ended, the kernel ends with -EDEADLK.
+ * at another barrier, or have ended, the kernel ends with -EDEADLK. gnet2014_ before the name means the API of 2014.
  */
 int gpunet_cpu_barrier_of(const char *call, enum gpunet_cpu_vote vote, int predicate);
 void gpunet_cpu_syncwarp(unsigned mask);

@@ -345,6 +345,8 @@ __global__ void alone(struct sockaddr_in *addr, uchar *buf, int *out)
 		out[1] = gpoll(&fd, 1, 0);
 		n = grecv(sock, buf, BUF);
 		out[2] = gsend(sock, buf, n);
+		while ((n = grecv(sock, buf, BUF)) > 0)
+			gsend(sock, buf, n);
 		ggettimeofday(&end);
 		gtimersub(&end, &begin, &took);
 		out[3] = (int)(took.tv_sec * 1000000 + took.tv_usec);
@@ -573,7 +575,7 @@ static void acts_alone(gpunet_t *g, unsigned threads)
 	struct gpunet_grid grid = { 1, 1, 1, threads, 1, 1, 0 };
 	struct given w = give();
 	char back[5];
-	int fd;
+	int fd, i;
 
 	CHECK_EQ(GPUNET_2014_LAUNCH(g, alone, grid, w.addr, w.bufs, w.out), 0);
 	told(w.out, 1);
@@ -582,6 +584,13 @@ static void acts_alone(gpunet_t *g, unsigned threads)
 	test_write(fd, "hello", 5);
 	test_read(fd, back, 5);
 	CHECK_EQ(memcmp(back, "hello", 5), 0);
+	/* Call after call of one thread: none goes by what the one before has left on the stack. */
+	for (i = 0; i < 100; i++) {
+		test_write(fd, "again", 5);
+		test_read(fd, back, 5);
+		CHECK_EQ(memcmp(back, "again", 5), 0);
+	}
+	CHECK_EQ(shutdown(fd, SHUT_WR), 0);
 	test_read_end(fd);
 	close(fd);
 	CHECK_EQ(gpunet_sync(g, 20000 * TEST_SLOW), 0);

@@ -69,6 +69,15 @@ struct gtimeval {
 		GNET__BY_THREAD_0(expr);        \
 	} while (0)
 
+/* The block's scratch, or a thread's own, which begins with whatever a call before has left there. */
+GNET_DEV struct gnet__scratch *gnet__2014_scratch(int kind, struct gnet__scratch *own)
+{
+	if (kind == GNET__BLOCK)
+		return gnet__block_scratch();
+	gnet__forget(own);
+	return own;
+}
+
 /* The socket's bits in `life`; 0 for a bad descriptor, which the call itself will report. */
 GNET_DEV uint64_t gnet__2014_bits(gnet_t *net, int fd)
 {
@@ -291,7 +300,7 @@ GNET__2014_FN int gnet2014_gsend(int kind, int fd, const void *buf, int size)
 {
 	struct gnet__scope sc = gnet__scope_of(kind);
 	struct gnet__scratch own;
-	struct gnet__scratch *s = kind == GNET__BLOCK ? gnet__block_scratch() : &own;
+	struct gnet__scratch *s = gnet__2014_scratch(kind, &own);
 	gnet_t *net = gnet__2014_net;
 	uint64_t bits;
 
@@ -309,7 +318,7 @@ GNET__2014_FN int gnet2014_grecv(int kind, int fd, void *buf, int size, int flag
 {
 	struct gnet__scope sc = gnet__scope_in(kind, flags ? "gnet2014_grecv_nb" : __func__);
 	struct gnet__scratch own;
-	struct gnet__scratch *s = kind == GNET__BLOCK ? gnet__block_scratch() : &own;
+	struct gnet__scratch *s = gnet__2014_scratch(kind, &own);
 	gnet_t *net = gnet__2014_net;
 	uint64_t bits;
 	int64_t rc;
@@ -399,7 +408,7 @@ GNET__2014_FN int gnet2014_gpoll(int kind, struct gpollfd *fds, size_t n, int cl
 {
 	struct gnet__scope sc = gnet__scope_of(kind);
 	struct gnet__scratch own;
-	struct gnet__scratch *s = kind == GNET__BLOCK ? gnet__block_scratch() : &own;
+	struct gnet__scratch *s = gnet__2014_scratch(kind, &own);
 	long long end = clock64() + clocks;
 	gnet_t *net = gnet__2014_net;
 	uint64_t turn = 0;

@@ -91,12 +91,15 @@ static bool head_moved(const struct stream *s)
 	return __atomic_load_n(&s->bus->head, __ATOMIC_ACQUIRE) != s->rx_seen;
 }
 
+/* So many are looked at in a pass, whose length all others have to wait for. */
+#define WAITERS_A_PASS 256
+
 static unsigned wake_waiters(struct stream_set *set)
 {
-	struct list *l, *next;
-	unsigned n = 0;
+	struct list *l = set->waiters.next, *next;
+	unsigned i, n = 0;
 
-	for (l = set->waiters.next; l != &set->waiters; l = next) {
+	for (i = 0; i < WAITERS_A_PASS && l != &set->waiters; i++, l = next) {
 		struct stream *s = list_entry(l, struct stream, wait_link);
 
 		next = l->next;
@@ -106,6 +109,11 @@ static unsigned wake_waiters(struct stream_set *set)
 		stream_run(s);
 		n++;
 	}
+	if (l == &set->waiters)
+		return n;
+	/* The next pass goes on from there. */
+	list_del(&set->waiters);
+	list_add_tail(l, &set->waiters);
 	return n;
 }
 

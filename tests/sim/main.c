@@ -14,6 +14,7 @@
 
 #include <gpunet/gpunet.h>
 
+#include "dgmix.h"
 #include "dgram.h"
 #include "ends.h"
 #include "host.h"
@@ -71,7 +72,8 @@ static gpunet_t *any_net(const struct world *w)
 	o.device = "cpu";
 	o.proxy_threads = sim_chance(600) ? 1 : sim_between(2, 3);
 	o.spin_us = sim_chance(500) ? 0 : (int)sim_between(1, 5);
-	o.max_sockets = sim_chance(500) && !w->misuse && !w->n_dgrams && !w->n_ends && !w->n_mixed
+	o.max_sockets = sim_chance(500) && !w->misuse && !w->n_dgrams && !w->n_ends &&
+					!w->n_mixed && !w->n_dgmix
 				? 16
 				: 64;
 	o.segment_bytes = 16384;
@@ -136,6 +138,8 @@ static void make_others(struct world *w, uint64_t seed)
 	w->n_ends = w->ends ? ends_make(w, w->ends, (unsigned)(seed / 4)) : 0;
 	w->mixed = !w->narrow && seed % 4 == 3 ? sim_alloc(mixed_size()) : NULL;
 	w->n_mixed = w->mixed ? mixed_make(w, w->mixed) : 0;
+	w->dgmix = !w->narrow && seed % 8 == 4 ? sim_alloc(dgmix_size()) : NULL;
+	w->n_dgmix = w->dgmix ? dgmix_make(w, w->dgmix) : 0;
 }
 
 static uint64_t run_seed(const struct sim_options *o)
@@ -186,6 +190,9 @@ static uint64_t run_seed(const struct sim_options *o)
 		sim_fail("%u of the host's descriptors are still open", host_open_files());
 	if (w->dgrams)
 		dgram_check(w, w->dgrams);
+	if (w->dgmix)
+		dgmix_check(w->dgmix);
+	sim_free(w->dgmix);
 	sim_free(w->mixed);
 	sim_free(w->ends);
 	sim_free(w->dgrams);

@@ -14,6 +14,7 @@
 #include <gpunet/gpunet.h>
 
 #include "block.h"
+#include "dgmix.h"
 #include "dgram.h"
 #include "ends.h"
 #include "misuse.h"
@@ -840,8 +841,10 @@ static void run_others(struct world *w, unsigned i)
 		misuse_run(w, w->misuse);
 	else if ((i -= n_misuse) < w->n_ends)
 		ends_run(w, w->ends, i);
+	else if ((i -= w->n_ends) < w->n_mixed)
+		mixed_run(w, w->mixed, i);
 	else
-		mixed_run(w, w->mixed, i - w->n_ends);
+		dgmix_run(w, w->dgmix, i - w->n_mixed);
 }
 
 GNET_KERNEL(sim_program, struct args, a)
@@ -886,7 +889,8 @@ GNET_KERNEL(sim_program, struct args, a)
 void program_launch(struct gpunet *g, struct world *w)
 {
 	const struct gpunet_grid grid = { .grid_x = w->n_blocks + w->n_dgrams +
-						    (w->misuse != NULL) + w->n_ends + w->n_mixed,
+						    (w->misuse != NULL) + w->n_ends + w->n_mixed +
+						    w->n_dgmix,
 					  .block_x = w->n_threads };
 	struct args a = { w };
 	int rc = GPUNET_LAUNCH(g, sim_program, grid, a);

@@ -134,6 +134,8 @@ struct world {
 	unsigned n_ends;
 	void *mixed; /* of n_mixed blocks more */
 	unsigned n_mixed;
+	void *dgmix; /* of n_dgmix blocks more */
+	unsigned n_dgmix;
 	int domain;
 	struct sockaddr_storage addr[2]; /* of the kernel's listener, of the host's */
 	socklen_t addr_len[2];

@@ -21,6 +21,9 @@ struct gpunet_check;
 struct proxy;
 struct proxy_thread;
 
+/* Of name_of: the peer's name as it was when the connection began, where that costs less. */
+#define CHANNEL_PEER_THEN 2
+
 /* Events. Edge-triggered: told once, until -EAGAIN was seen again. */
 #define CHANNEL_IN 1u   /* recv, or accept, may have something (also the end, or an error) */
 #define CHANNEL_OUT 2u  /* send may take something; a pending connect has ended */
@@ -77,7 +80,7 @@ struct channel_ops {
 			     socklen_t *len);
 	ssize_t (*next)(struct channel *c);
 	int (*shutdown)(struct channel *c, int how);
-	/* *n: in the room at `a`, out the address's length. */
+	/* *n: in the room at `a`, out the address's length. `peer`: 0, the own one, 1, or CHANNEL_PEER_THEN. */
 	int (*name_of)(struct channel *c, int peer, struct sockaddr *a, socklen_t *n);
 	/* An option of the transport's own socket, as setsockopt(2) and getsockopt(2). */
 	int (*set_option)(struct channel *c, int level, int name, const void *v, socklen_t n);

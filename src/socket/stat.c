@@ -169,7 +169,7 @@ void stat_tell_young(const struct sock *s, const struct sock *listener)
 		v.local_len = of->local_len;
 		memcpy(v.local, of->local, v.local_len);
 	}
-	v.peer_len = name_of(s, 1, v.peer);
+	v.peer_len = name_of(s, CHANNEL_PEER_THEN, v.peer);
 	put_record(s, r, &v);
 }
 

@@ -22,7 +22,7 @@ struct tcp {
 	struct proxy_thread *t; /* NULL until started */
 	int fd;
 	int domain;
-	/* Of an accepted connection: accept(2) tells it for nothing, and it stays when the peer has gone. */
+	/* Of an accepted connection: accept(2) tells it for nothing, and it stays when the peer has gone. A UNIX socket may be bound later. */
 	struct sockaddr_storage peer;
 	socklen_t peer_len;
 };
@@ -241,7 +241,7 @@ static int tcp_name_of(struct channel *c, int peer, struct sockaddr *a, socklen_
 
 	if (!peer)
 		return sys.getsockname(s->fd, a, n);
-	if (!s->peer_len)
+	if (!s->peer_len || (s->domain == AF_UNIX && peer != CHANNEL_PEER_THEN))
 		return sys.getpeername(s->fd, a, n);
 	memcpy(a, &s->peer, s->peer_len < *n ? s->peer_len : *n);
 	*n = s->peer_len;

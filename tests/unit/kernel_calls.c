@@ -138,6 +138,48 @@ static void poll_finds_room_though_it_knows_of_a_send_only_by_its_end(void **sta
 	assert_int_equal(gpunet_close(g, 5000), 0);
 }
 
+static int64_t sends_known(gnet_t *n, int fd)
+{
+	assert_int_equal(gsend(n, fd, "x", 1, 0), 1);
+	return gnet__block_scratch()->known_now;
+}
+
+/*
+ * K1: each socket that a slot has takes an entry of the queue at least. So within this many the descriptor, and with it the side's
+ * word and its position, cannot have come again as those of another socket, with less room than is remembered.
+ */
+static void what_is_known_of_a_socket_holds_for_fewer_entries_than_there_are_generations(
+	void **state)
+{
+	struct gpunet_options o = GPUNET_OPTIONS_INIT;
+	gpunet_t *g = NULL;
+	uint32_t q;
+	gnet_t *n;
+	int host, fd, i;
+
+	(void)state;
+	o.device = "cpu";
+	o.max_sockets = 32;
+	o.queue_entries = 8192;
+	assert_int_equal(gpunet_open(&g, &o), 0);
+	n = gpunet_device(g);
+	fd = pair(n, &host);
+	q = gnet__queue(n, fd);
+	(void)sends_known(n, fd);
+	assert_true(sends_known(n, fd));
+	for (i = 0; i < (int)GNET_GEN_MAX / 2; i++)
+		assert_int_equal(gnet__post(n, q, GNET_OP_NOP, 0, 0, 0), 0);
+	assert_true(sends_known(n, fd));
+	for (; i < (int)GNET_GEN_MAX; i++)
+		assert_int_equal(gnet__post(n, q, GNET_OP_NOP, 0, 0, 0), 0);
+	assert_false(sends_known(n, fd));
+	/* From then on it is again. */
+	assert_true(sends_known(n, fd));
+	gclose(n, fd);
+	close(host);
+	assert_int_equal(gpunet_close(g, 5000), 0);
+}
+
 struct poller {
 	gnet_t *n;
 	int fd;
@@ -338,6 +380,8 @@ int main(void)
 		cmocka_unit_test(polls_that_end_together_leave_no_mark),
 		cmocka_unit_test(poll_tells_an_error_until_a_call_was_told_of_it),
 		cmocka_unit_test(poll_finds_room_though_it_knows_of_a_send_only_by_its_end),
+		cmocka_unit_test(
+			what_is_known_of_a_socket_holds_for_fewer_entries_than_there_are_generations),
 		cmocka_unit_test(a_datagram_waits_for_a_segment_until_there_is_one),
 	};
 

@@ -48,6 +48,9 @@ struct gnet__known {
 	struct gnet_hops *hops; /* of this socket, or 0 */
 };
 
+/* Each socket of a slot takes an entry at least: its descriptor does not come again within the entries of a queue of this size. */
+#define GNET__KNOWN_LOG2 11u
+
 /* Sockets that a scope remembers. Power of two. */
 #define GNET__KNOWN 2u
 
@@ -380,6 +383,19 @@ GNET_DEV void gnet__recv_remember(gnet_t *net, int fd, struct gnet__scratch *s, 
 	k->seen = s->seen;
 }
 
+/*
+ * A queue that has room for the entries that a slot's sockets need until the descriptor comes again: of the proxy's position so much less is
+ * known that a place behind them is none (K1).
+ */
+GNET__COLD void gnet__known_less(struct gnet__known *k)
+{
+	uint64_t size = (uint64_t)1 << k->sq_log2;
+	uint64_t less = gnet_dev_load(&k->d->tail) + GNET_GEN_MAX - size;
+
+	if ((int64_t)(less - k->sq_head) < 0)
+		k->sq_head = less;
+}
+
 /* Holding the send side at a call's end: what the next call will find. */
 GNET_DEV void gnet__send_remember(gnet_t *net, int fd, struct gnet__scratch *s)
 {
@@ -392,6 +408,8 @@ GNET_DEV void gnet__send_remember(gnet_t *net, int fd, struct gnet__scratch *s)
 			: gnet__word_at(s->wait.word & ~(uint64_t)GNET_L_WRITTEN, k->t.tail);
 	k->sq_head = gnet_dev_load_acquire(&k->d->head);
 	k->left = gnet__tx_left(net, &k->t);
+	if (k->sq_log2 > GNET__KNOWN_LOG2)
+		gnet__known_less(k);
 }
 
 /*

@@ -121,7 +121,10 @@ int gpunet_close(gpunet_t *g, unsigned timeout_ms);
 /* The handle to pass to kernels. Valid until gpunet_close succeeds. */
 struct gnet *gpunet_device(gpunet_t *g);
 
-/* Ends every wait of every kernel on this network, now and later, with -ECANCELED. Does not wait. Async-signal-safe. */
+/*
+ * Ends every wait of every kernel on this network, now and later, with -ECANCELED; calls that do not wait end with it as well, on a GPU one
+ * in 64 or in some hundred of them. Does not wait. Async-signal-safe.
+ */
 void gpunet_abort(gpunet_t *g);
 
 /*

@@ -27,6 +27,7 @@ GPUNET_2014_KERNEL(pair, const char *, int, uchar *, int *);
 GPUNET_2014_KERNEL(modes, struct sockaddr_in *, uchar *, int *);
 GPUNET_2014_KERNEL(alone, struct sockaddr_in *, uchar *, int *);
 GPUNET_2014_KERNEL(forever, struct sockaddr_in *, int *);
+GPUNET_2014_KERNEL(for_nobody, struct sockaddr_in *, int *);
 
 __device__ void tell(int *out, int n);
 __device__ int fill(int sock, uchar *buf, int *res);
@@ -381,6 +382,36 @@ __global__ void forever(struct sockaddr_in *addr, int *out)
 	END_SINGLE_THREAD_PART;
 }
 
+/* Nobody connects; the host aborts. out[1]: the first send after it. */
+__global__ void for_nobody(struct sockaddr_in *addr, int *out)
+{
+	__shared__ struct gpollfd p;
+	__shared__ int listener;
+	__shared__ uchar byte;
+	int sock, ret, ready;
+
+	BEGIN_SINGLE_THREAD_PART
+	{
+		listener = single_thread_gbind_in(addr);
+		p.fd = listener;
+		p.events = POLLIN;
+		tell(out, listener > 0);
+	}
+	END_SINGLE_THREAD_PART;
+	while ((sock = gaccept_nb(listener)) < 0)
+		;
+	ret = gsend(sock, &byte, 1);
+	while ((ready = gpoll(&p, 1, 1)) == 0)
+		;
+	BEGIN_SINGLE_THREAD_PART
+	{
+		out[1] = ret;
+		out[2] = ready;
+		out[3] = single_thread_gclose(sock);
+	}
+	END_SINGLE_THREAD_PART;
+}
+
 /* ---- the host ------------------------------------------------------------------------------ */
 
 /* The API has no port 0, so each test has an address of its own: loopback has one for each process. */
@@ -616,6 +647,22 @@ static void is_aborted(gpunet_t *g)
 	take(&w);
 }
 
+static void is_aborted_alone(gpunet_t *g)
+{
+	struct gpunet_grid grid = { 1, 1, 1, 64, 1, 1, 0 };
+	struct given w = give();
+
+	CHECK_EQ(GPUNET_2014_LAUNCH(g, for_nobody, grid, w.addr, w.out), 0);
+	told(w.out, 1);
+	test_sleep_ms(50);
+	gpunet_abort(g);
+	CHECK_EQ(gpunet_sync(g, 20000 * TEST_SLOW), 0);
+	CHECK_EQ(w.out[1], -EBADF);
+	CHECK_EQ(w.out[2], -ECANCELED);
+	CHECK_EQ(w.out[3], -EBADF);
+	take(&w);
+}
+
 #ifndef __CUDACC__
 enum { PART_GSEND, PART_GRECV_NB, PART_GACCEPT, PART_GCONNECT, PARTS };
 
@@ -683,6 +730,9 @@ int main(void)
 	is_served(other, 32);
 	serves(g, 16);
 	is_aborted(other);
+	test_close(other);
+	other = test_open(NULL);
+	is_aborted_alone(other);
 	test_close(other);
 	CHECK_EQ(gpunet_2014_use(NULL), 0);
 #ifndef __CUDACC__

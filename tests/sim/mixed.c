@@ -78,7 +78,7 @@ doing(struct mixed *m, unsigned self, const char *fmt, ...)
 /* Thread 0: is it a result that all is over with? Notes that. */
 static bool all_over(struct mixed *m, int64_t rc)
 {
-	if (wait_ended(m->w, rc) || m->w->aborted)
+	if (wait_ended(m->w, rc))
 		m->over = true;
 	return m->over;
 }
@@ -572,8 +572,7 @@ static void run_round(struct mixed *m, unsigned self)
 {
 	const struct roles *r = &m->role[self];
 
-	/* Calls that do not wait are not told of an abort. */
-	while (!share((is_first() && all_over(m, 0)) ||
+	while (!share((is_first() && m->over) ||
 		      !(r->writes[0] || r->writes[1] || r->reads[0] || r->reads[1])))
 		step(m, self);
 	/* Who is to end it does so at the latest when it has nothing else to do, or others may wait for ever. */

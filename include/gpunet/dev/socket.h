@@ -13,7 +13,8 @@
  *
  * Results: 0, a count or a descriptor, or a negative errno. Besides those that a call lists, each can return:
  *   -EBADF     no such descriptor, or it was closed while the call waited
- *   -ECANCELED gpunet_abort was called on the host, or another block of the kernel has failed (CPU device)
+ *   -ECANCELED gpunet_abort or gpunet_close was called on the host, at once where the call waits, else by one of the next calls; or
+ *              another block of the kernel has failed (CPU device)
  *   -EIO       the proxy failed; the reason is in the host's log
  *   -EPROTO    these headers and the library that opened the network differ in version (gsocket)
  *

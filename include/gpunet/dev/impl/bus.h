@@ -82,6 +82,20 @@ GNET_DEV int gnet__spin(gnet_t *net, uint64_t *turn)
 	return gnet__spin_until(net, turn, 0);
 }
 
+/*
+ * Why the network has ended, or 0: what does not wait, or never for long, asks when it begins. On a GPU one in 64 looks across the bus,
+ * as its clock has it: nothing is counted, so of threads that run in step each one comes to look. (The odd factor spreads the clock's
+ * values, whatever their distance is.)
+ */
+GNET_DEV int gnet__ended(gnet_t *net)
+{
+#ifdef __CUDACC__
+	if ((uint32_t)clock64() * 2654435769u >> 26)
+		return 0;
+#endif
+	return -(int)gnet_sys_load(&net->ctl->stop);
+}
+
 /* ---- long waits, as others see them: told.h ------------------------------------------------------------------------ */
 
 /* The wait is a long one now. */
@@ -282,7 +296,7 @@ GNET__COLD int gnet__call_wait(gnet_t *net, uint32_t q, int call, uint32_t op, i
 	}
 	gnet__seen_end(net, turn);
 	*value = (int64_t)v >> 16;
-	return 0;
+	return gnet__ended(net);
 }
 
 /* A command whose argument is at most `a` and `b`: its answer. */

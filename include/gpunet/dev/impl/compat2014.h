@@ -250,14 +250,22 @@ GNET__2014_FN int gnet2014_gconnect(int kind, const char *name, int n)
 	GNET__2014_BY_ONE(kind, gnet__2014_connect_un(net, name, n));
 }
 
+/* The same for gaccept_nb, and gaccept. */
+GNET_DEV int64_t gnet__2014_accept(gnet_t *net, int fd, int flags)
+{
+	int64_t conn = gnet__accept(net, fd, 0, 0, flags);
+
+	return conn == -GNET__ECANCELED || conn == -GNET__EIO ? GNET__2014_DEAD : conn;
+}
+
 GNET__2014_FN int gnet2014_gaccept(int kind, int fd)
 {
-	GNET__2014_BY_ONE(kind, gnet__accept(net, fd, 0, 0, 0));
+	GNET__2014_BY_ONE(kind, gnet__2014_accept(net, fd, 0));
 }
 
 GNET__2014_FN int gnet2014_gaccept_nb(int kind, int fd)
 {
-	GNET__2014_BY_ONE(kind, gnet__accept(net, fd, 0, 0, GNET_MSG_DONTWAIT));
+	GNET__2014_BY_ONE(kind, gnet__2014_accept(net, fd, GNET_MSG_DONTWAIT));
 }
 
 GNET__2014_FN int gnet2014_shutdown(int fd, int how)
@@ -417,7 +425,13 @@ GNET__2014_FN int gnet2014_gpoll(int kind, struct gpollfd *fds, size_t n, int cl
 
 	if (!net)
 		return -GNET__ENETDOWN;
+	own.fail = 0;
 	gnet__sync(sc);
+	if (sc.tid == 0)
+		s->fail = gnet__ended(net);
+	gnet__sync(sc);
+	if (s->fail)
+		return s->fail;
 	for (;;) {
 		ready = gnet__2014_poll_look(sc, net, fds, n);
 		if (ready)

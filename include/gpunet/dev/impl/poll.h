@@ -234,6 +234,11 @@ GNET__COLD int gnet__poll(struct gnet__scope sc, struct gnet__scratch *s, gnet_t
 	gnet__sync(sc);
 	if (n && !fds)
 		return -GNET__EINVAL;
+	if (sc.tid == 0)
+		s->fail = gnet__ended(net);
+	gnet__sync(sc);
+	if (s->fail)
+		return s->fail;
 	if (timeout_ns >= 0)
 		until = gnet_time_ns() + (uint64_t)timeout_ns;
 	for (;;) {

@@ -413,18 +413,19 @@ GNET_DEV void gnet__send_remember(gnet_t *net, int fd, struct gnet__scratch *s)
 }
 
 /*
- * Refreshes what will soon say that there is no room, and looks for an error: now, when nobody waits for it. An error is left for the
- * next call, which does not find its socket known and looks itself.
+ * Refreshes what will soon say that there is no room, and looks for an error, and the network's end: now, when nobody waits for it. They
+ * are left for the next call, which does not find its socket known and looks itself.
  */
 GNET__COLD void gnet__known_refresh(gnet_t *net, struct gnet__known *k)
 {
+	uint64_t stop = gnet_sys_load(&net->ctl->stop);
 	/* Not for others: K2 allows to store the position only. */
 	uint64_t txw = gnet_sys_load_acquire(&net->bus[GNET_FD_SLOT(k->fd)].txw);
 
 	k->t.looks = 0;
 	k->t.head += (txw - k->t.head) & GNET_TXW_POS_MASK;
 	k->left = gnet__tx_left(net, &k->t);
-	if (txw >> GNET_TXW_ERR_SHIFT & 0xff) {
+	if (stop || (txw >> GNET_TXW_ERR_SHIFT & 0xff)) {
 		gnet_dev_store(&k->sk->tx_seg, k->t.seg | (uint64_t)GNET__TX_LOOK << 32);
 		k->tx = 0;
 	}

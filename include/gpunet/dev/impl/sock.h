@@ -203,7 +203,10 @@ GNET__COLD int gnet__take(gnet_t *net, int fd, uint64_t *side, uint64_t state, i
 			  struct gnet__wait *w)
 {
 	uint64_t old = gnet_dev_load_acquire(side), also = 0;
+	int over = gnet__ended(net);
 
+	if (over)
+		return over;
 	for (;;) {
 		uint64_t free;
 

@@ -170,7 +170,7 @@ GNET_DEV void gnet__recv_begin(gnet_t *net, int fd, struct gnet__scratch *s, int
 {
 	const int known = GNET_MSG_PEEK | GNET_MSG_DONTWAIT | GNET_MSG_WAITALL | GNET_MSG_NOSIGNAL;
 	struct gnet_sock *sk = gnet__slot(net, fd);
-	int rc = flags & ~known ? -GNET__EOPNOTSUPP : sk ? 0 : -GNET__EBADF;
+	int rc = flags & ~known ? -GNET__EOPNOTSUPP : sk ? gnet__ended(net) : -GNET__EBADF;
 
 	if (flags & GNET_MSG_TRUNC)
 		rc = GNET__IS_DGRAM; /* or the call is wrong, as it will find */

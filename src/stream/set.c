@@ -152,6 +152,7 @@ void stream_cool(struct stream *s)
 static void ask_hot(struct stream_set *set, uint64_t now)
 {
 	struct list *l, *next;
+	bool bulk = false;
 
 	for (l = set->hot.next; l != &set->hot; l = next) {
 		struct stream *s = list_entry(l, struct stream, hot_link);
@@ -165,8 +166,10 @@ static void ask_hot(struct stream_set *set, uint64_t now)
 			continue;
 		s->readable = true;
 		stream_run(s);
+		bulk |= s->rx_bulk;
 	}
-	if (set->n_hot && now >= set->crowded_until)
+	/* Where a pass receives much the system call saves little, and what others say would wait for several such passes. */
+	if (set->n_hot && now >= set->crowded_until && !bulk)
 		proxy_defer_events(set->t, DEFER);
 }
 

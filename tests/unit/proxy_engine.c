@@ -492,6 +492,39 @@ static void slow_readers_that_go_on_have_their_turns(void **state)
 		close(peer[i]);
 }
 
+/* A pass with as much as there is for the bulk's kernel, which consumes it. */
+static void bulk_pass(struct sock *bulk, int peer)
+{
+	static char much[1 << 16];
+
+	while (write(peer, much, sizeof(much)) > 0)
+		;
+	step(0);
+	kernel_receives(bulk);
+}
+
+/* To ask for events costs little beside what a receive of much does: another's message does not wait for several of those. */
+static void beside_much_a_message_does_not_wait(void **state)
+{
+	struct sock *bulk, *other;
+	unsigned phase, i;
+	int peer[2];
+
+	bulk = connection(0, &peer[0]);
+	other = connection(0, &peer[1]);
+	settle(0);
+	for (phase = 0; phase < 16; phase++) {
+		for (i = 0; i < 20 + phase; i++)
+			bulk_pass(bulk, peer[0]);
+		assert_int_equal(write(peer[1], "message", 7), 7);
+		bulk_pass(bulk, peer[0]);
+		assert_int_equal(kernel_receives(other), 7);
+		settle(0);
+	}
+	close(peer[0]);
+	close(peer[1]);
+}
+
 /* ---- (b) what idle sockets cost ---------------------------------------------------------------- */
 
 /* Nobody reads or writes anything about sockets from `first` on; slots are taken in their order. */
@@ -776,6 +809,7 @@ int main(int argc, char **argv)
 		BOTH(a_question_for_a_segment_reaches_every_thread),
 		BOTH(an_idle_reader_is_found_behind_many_slow_ones),
 		BOTH(slow_readers_that_go_on_have_their_turns),
+		BOTH(beside_much_a_message_does_not_wait),
 		BOTH(idle_sockets_cost_nothing),
 		BOTH(connects_that_wait_do_not_hold_a_pass_up),
 		BOTH(accepted_sockets_are_spread_evenly),

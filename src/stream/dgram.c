@@ -122,12 +122,39 @@ static unsigned take_batch(struct stream *s, uint64_t head, uint64_t size)
 	return n;
 }
 
+/*
+ * The socket is closed, and stays only for what it has still to send. Nobody reads any more, so what comes goes: else its senders, of whom it
+ * may be one itself, would wait until its time to linger is over.
+ */
+static unsigned discard(struct stream *s)
+{
+	struct sockaddr_storage from;
+	unsigned n = 0;
+	ssize_t rc = 0;
+
+	while (n < BATCH && rc >= 0) {
+		socklen_t len = sizeof(from);
+
+		rc = s->ch->ops->recv_from(s->ch, NULL, 0, (struct sockaddr *)&from, &len);
+		n += rc >= 0;
+	}
+	if (rc == -EAGAIN)
+		s->readable = false;
+	else if (rc == -ENOMEM || rc == -ENOBUFS)
+		stream_later(s);
+	else
+		stream_run(s);
+	return n;
+}
+
 unsigned stream_dgram_rx(struct stream *s)
 {
 	uint64_t head, unread, size = slab_seg_size(s->set->slab);
 
-	if (!s->readable || s->rx_done || s->closing)
+	if (!s->readable || s->rx_done || (s->closing && s->rx_shut))
 		return 0;
+	if (s->closing)
+		return discard(s);
 	if (s->rx_shut) {
 		s->rx_done = true;
 		stream_publish_flags(s, s->flags | GNET_LINE_EOF);

@@ -340,7 +340,8 @@ static void close_one(struct dgmix *m)
 	if (is_first())
 		m->ended = true;
 	__syncthreads();
-	sim_note("dgmix: %u is closed", e);
+	if (is_first())
+		sim_note("dgmix: %u is closed", e);
 	rc = gclose(m->w->net, m->fd[e]);
 	if (is_first() && rc)
 		nothing(m, "gclose", rc);

@@ -115,15 +115,15 @@ void sim_goes_on(unsigned long was, unsigned long head)
 }
 
 /*
- * Where positions begin, of three seeds in eight, which draw no number for that (one in four, and each second one with what mixed.c does): a little before one at which a copy of them wraps (2^24, 2^32, 2^41,
- * 2^48) or a difference changes its sign. Datagrams want multiples of 16.
+ * Where positions begin, of some seeds, which draw no number for that (one in four, and each second one with what mixed.c or dgmix.c does):
+ * a little before one at which a copy of them wraps (2^24, 2^32, 2^41, 2^48) or a difference changes its sign. Datagrams want multiples of 16.
  */
 static uint64_t first_position(uint64_t seed)
 {
 	static const unsigned bits[] = { 32, 24, 31, 32, 41, 40, 48, 32 };
 	uint64_t n = seed % 4 == 2 ? seed / 4 : seed / 8;
 
-	if (seed % 4 != 2 && seed % 8 != 3)
+	if (seed % 4 != 2 && seed % 8 != 3 && seed % 16 != 12)
 		return 0;
 	return (UINT64_C(1) << bits[n % 8]) - 16 * (n * 7919 % (n % 3 ? 20 : 800));
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/log.h"
 
+#include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,13 +55,24 @@ void log_set_level(enum log_level level)
 	atomic_store_explicit(&threshold, (int)level, memory_order_relaxed);
 }
 
+/*
+ * Not when the reader of a pipe has stopped, since all sockets of a proxy thread would wait with it, nor when it has gone: SIGPIPE
+ * would end the process.
+ */
+static bool takes_a_line(void)
+{
+	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
+
+	return poll(&p, 1, 0) == 1 && p.revents == POLLOUT;
+}
+
 /* One write a line, so that lines of several threads do not mix. */
 static void emit(enum log_level level, const char *text)
 {
 	char line[LINE_MAX_BYTES + 32];
 	int n;
 
-	if (level > log_get_level())
+	if (level > log_get_level() || !takes_a_line())
 		return;
 	n = snprintf(line, sizeof(line), "gpunet: %s: %s\n", names[level], text);
 	if (n > (int)sizeof(line) - 1)

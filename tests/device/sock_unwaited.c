@@ -57,6 +57,37 @@ GNET_DEV int make_all(struct unwaited_args *a, struct test_report *r)
 	return 0;
 }
 
+/* The socket of the block's role. */
+GNET_DEV int descriptor(struct unwaited_args *a)
+{
+	gnet_t *net = a->t.net;
+	int fd;
+
+	switch (blockIdx.x) {
+	case ACCEPT:
+		return published(a, LISTENER);
+	case RECV_MOMENT:
+		return published(a, LIMITED);
+	case SEND:
+	case RESERVE:
+		return published(a, STUFFED);
+	case DGRAM:
+		return gsocket(net, GNET_AF_INET, GNET_SOCK_DGRAM | GNET_SOCK_NONBLOCK, 0);
+	case CONNECT:
+		return gsocket(net, a->full->a.sa.sa_family, GNET_SOCK_STREAM | GNET_SOCK_NONBLOCK,
+			       0);
+	case ECHO:
+		return published(a, BUSY);
+	case NEAR:
+		fd = test_k_listen(net, a->near, a->near + 1, 1);
+		return fd < 0 ? fd : gaccept(net, fd, NULL, NULL);
+	case NEAR_TOO:
+		return test_k_connect(net, a->near + 1);
+	default:
+		return published(a, QUIET);
+	}
+}
+
 /* As often as it takes. Each thread of the block has an answer of its own from a call of its scope. */
 #define AGAIN(call)                                                             \
 	do                                                                      \
@@ -76,24 +107,15 @@ GNET_DEV int64_t polls(gnet_t *net, int fd, int64_t timeout_ns)
 	AGAIN(gpoll(net, &p, 1, timeout_ns));
 }
 
-GNET_DEV int64_t sends(struct unwaited_args *a, uint8_t *buf)
-{
-	int fd = published(a, STUFFED);
-	int64_t n;
-
-	AGAIN(gsend(a->t.net, fd, buf, 1000, GNET_MSG_DONTWAIT));
-}
-
-GNET_DEV int64_t reserves(struct unwaited_args *a)
+GNET_DEV int64_t reserves(gnet_t *net, int fd)
 {
 	__shared__ struct gnet_borrow b;
-	int fd = published(a, STUFFED);
 	int64_t n;
 
 	do {
-		n = gsend_reserve(a->t.net, fd, &b, 1000, GNET_MSG_DONTWAIT);
+		n = gsend_reserve(net, fd, &b, 1000, GNET_MSG_DONTWAIT);
 		if (n == 0)
-			n = gsend_commit(a->t.net, fd, 1000);
+			n = gsend_commit(net, fd, 1000);
 	} while (n == 0 || n == -EAGAIN);
 	return n;
 }
@@ -106,118 +128,81 @@ GNET_DEV int64_t borrows(gnet_t *net, int fd)
 	AGAIN(grecv_borrow(net, fd, &b, 100, GNET_MSG_DONTWAIT));
 }
 
-GNET_DEV int64_t connects(struct unwaited_args *a, struct test_report *r, uint8_t *buf)
+GNET_DEV int64_t connects(struct unwaited_args *a, int fd, uint8_t *buf)
 {
-	gnet_t *net = a->t.net;
-	int family = a->full->a.sa.sa_family, fd, rc;
 	int64_t n;
 
-	K_GET(r, fd, gsocket(net, family, GNET_SOCK_STREAM | GNET_SOCK_NONBLOCK, 0));
 	do /* a UNIX socket is not under way: it is told to try again */
-		rc = gconnect(net, fd, &a->full->a, a->full->len);
-	while (rc == -EAGAIN);
-	if (rc != -EINPROGRESS)
-		return rc;
-	AGAIN(gsend(net, fd, buf, 1, 0));
-}
-
-GNET_DEV int64_t receives(struct unwaited_args *a, uint8_t *buf)
-{
-	gnet_t *net = a->t.net;
-	int fd = published(a, blockIdx.x == RECV_MOMENT ? LIMITED : QUIET);
-	int64_t n;
-
-	if (blockIdx.x == RECV_WARPS) {
-		AGAIN(grecv_warp(net, fd, buf + threadIdx.x / 32, 1, GNET_MSG_DONTWAIT));
-	}
-	if (blockIdx.x == RECV_THREADS) {
-		AGAIN(grecv_thread(net, fd, buf + threadIdx.x, 1, GNET_MSG_DONTWAIT));
-	}
-	AGAIN(grecv(net, fd, buf, 100, blockIdx.x == RECV_MOMENT ? 0 : GNET_MSG_DONTWAIT));
+		n = gconnect(a->t.net, fd, &a->full->a, a->full->len);
+	while (n == -EAGAIN);
+	if (n != -EINPROGRESS)
+		return n;
+	AGAIN(gsend(a->t.net, fd, buf, 1, 0));
 }
 
 /* Gives back what comes. */
 GNET_DEV int64_t echoes(gnet_t *net, int fd, uint8_t *buf)
 {
-	int64_t n;
+	int64_t n = 0;
 
-	do {
+	if (blockIdx.x == NEAR_TOO)
+		n = gsend(net, fd, buf, 300, 0);
+	while (n >= 0) {
 		n = grecv(net, fd, buf, 1000, 0);
 		if (n > 0)
 			n = gsend(net, fd, buf, (uint64_t)n, 0);
-	} while (n > 0);
+	}
 	return n;
 }
 
-GNET_DEV int64_t echoes_near(struct unwaited_args *a, struct test_report *r, uint8_t *buf)
+GNET_DEV int64_t in_role(struct unwaited_args *a, int fd, uint8_t *buf)
 {
+	const int now = GNET_MSG_DONTWAIT;
 	gnet_t *net = a->t.net;
 	int64_t n;
-	int fd;
-
-	if (blockIdx.x == NEAR) {
-		K_GET(r, fd, test_k_listen(net, a->near, a->near + 1, 1));
-		K_GET(r, fd, gaccept(net, fd, NULL, NULL));
-	} else {
-		K_GET(r, fd, test_k_connect(net, a->near + 1));
-		n = gsend(net, fd, buf, 300, 0);
-		if (n < 0)
-			return n;
-	}
-	return echoes(net, fd, buf);
-}
-
-GNET_DEV int64_t datagrams(gnet_t *net, struct test_report *r, uint8_t *buf)
-{
-	int64_t n;
-	int fd;
-
-	K_GET(r, fd, gsocket(net, GNET_AF_INET, GNET_SOCK_DGRAM | GNET_SOCK_NONBLOCK, 0));
-	AGAIN(grecvfrom(net, fd, buf, 100, 0, NULL, NULL));
-}
-
-GNET_DEV int64_t in_role(struct unwaited_args *a, struct test_report *r, uint8_t *buf)
-{
-	gnet_t *net = a->t.net;
-	int64_t n;
-	int fd;
 
 	switch (blockIdx.x) {
 	case ACCEPT:
-		fd = published(a, LISTENER);
-		AGAIN(gaccept4(net, fd, NULL, NULL, GNET_MSG_DONTWAIT));
+		AGAIN(gaccept4(net, fd, NULL, NULL, now));
+	case RECV_WARPS:
+		AGAIN(grecv_warp(net, fd, buf + threadIdx.x / 32, 1, now));
+	case RECV_THREADS:
+		AGAIN(grecv_thread(net, fd, buf + threadIdx.x, 1, now));
+	case RECV_MOMENT:
+		AGAIN(grecv(net, fd, buf, 100, 0));
 	case BORROW:
-		return borrows(net, published(a, QUIET));
+		return borrows(net, fd);
 	case SEND:
-		return sends(a, buf);
+		AGAIN(gsend(net, fd, buf, 1000, now));
 	case RESERVE:
-		return reserves(a);
+		return reserves(net, fd);
 	case POLL:
-		return polls(net, published(a, QUIET), 0);
+		return polls(net, fd, 0);
 	case POLL_MOMENT:
-		return polls(net, published(a, QUIET), 3000);
+		return polls(net, fd, 3000);
 	case DGRAM:
-		return datagrams(net, r, buf);
+		AGAIN(grecvfrom(net, fd, buf, 100, 0, NULL, NULL));
 	case CONNECT:
-		return connects(a, r, buf);
+		return connects(a, fd, buf);
 	case ECHO:
-		return echoes(net, published(a, BUSY), buf);
 	case NEAR:
 	case NEAR_TOO:
-		return echoes_near(a, r, buf);
+		return echoes(net, fd, buf);
 	default:
-		return receives(a, buf);
+		AGAIN(grecv(net, fd, buf, 100, now));
 	}
 }
 
 GNET_DEV int be_told(struct unwaited_args *a, struct test_report *r, uint8_t *buf)
 {
 	int64_t n;
+	int fd;
 
 	if (blockIdx.x == 0)
 		K_CALL(make_all(a, r));
-	test_k_set(&a->t.word[blockIdx.x], 1);
-	n = in_role(a, r, buf);
+	K_GET(r, fd, descriptor(a));
+	test_k_set(&a->t.word[blockIdx.x], 1); /* from now on the host may abort */
+	n = in_role(a, fd, buf);
 	K_EQ(r, n, -ECANCELED);
 	/* Each thread's. */
 	K_EQ(r, __syncthreads_count(n != -ECANCELED), 0);

@@ -281,6 +281,46 @@ static void a_fault_of_one_block_ends_the_waits_of_the_others(void **state)
 	}
 }
 
+#define BLOCKS 30
+
+/* All blocks make commands; the first one fails meanwhile. */
+GNET_KERNEL(commands_kernel, struct others, a)
+{
+	int fd = 0;
+
+	if (blockIdx.x == 0) {
+		__nanosleep(3000000);
+		__syncwarp(~1u);
+		return;
+	}
+	while (fd >= 0) {
+		fd = gsocket(a.net, GNET_AF_INET, GNET_SOCK_STREAM, 0);
+		if (fd >= 0)
+			gclose(a.net, fd);
+	}
+}
+
+static void a_command_under_way_when_another_block_fails_is_given_back(void **state)
+{
+	struct gpunet_options o = GPUNET_OPTIONS_INIT;
+	struct gpunet_grid grid = { BLOCKS, 1, 1, 1, 1, 1, 0 };
+	struct others a = { NULL, NULL, NULL, EINVAL };
+	gpunet_t *g = NULL;
+	unsigned i;
+
+	(void)state;
+	o.device = "cpu";
+	o.calls = 64;
+	assert_int_equal(gpunet_open(&g, &o), 0);
+	a.net = gpunet_device(g);
+	for (i = 0; i < 8; i++) {
+		assert_int_equal(GPUNET_LAUNCH(g, commands_kernel, grid, a), 0);
+		assert_int_equal(gpunet_sync(g, 10000), -EINVAL);
+		assert_int_equal(*a.net->call_map, 0);
+	}
+	assert_int_equal(gpunet_close(g, 10000), 0);
+}
+
 static void a_call_by_a_part_of_a_block_is_named(void **state)
 {
 	(void)state;
@@ -298,6 +338,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_call_by_a_part_of_a_block_is_named),
 		cmocka_unit_test(a_fault_of_one_block_ends_the_waits_of_the_others),
+		cmocka_unit_test(a_command_under_way_when_another_block_fails_is_given_back),
 		cmocka_unit_test(what_a_part_of_a_block_may_do_is_no_error),
 	};
 

@@ -57,7 +57,7 @@ GNET_DEV int64_t gnet__lookup(gnet_t *net, const char *node, const char *service
 		gnet__text_put(to, service, gnet__text_len(service, GNET_SERVICE_MAX));
 	rc = gnet__call_wait(net, q, *call, GNET_OP_GETADDRINFO, 0, what, 0, &value);
 	if (rc)
-		return rc; /* the call stays taken */
+		return rc; /* the call is not ours any more */
 	if (value <= 0)
 		gnet__call_free(net, *call);
 	return value;

@@ -271,8 +271,29 @@ GNET_DEV void gnet__call_free(gnet_t *net, int call)
 }
 
 /*
+ * The wait for the answer has ended without it. On the CPU device also because another block has failed: then the network goes on, the
+ * answer comes, and the call has to be free again.
+ */
+GNET_DEV void gnet__call_drop(gnet_t *net, int call, uint64_t tag)
+{
+#ifndef __CUDACC__
+	uint64_t turn = 0;
+
+	while ((gnet_sys_load_acquire(&net->calls[call].reply) & 0xffff) != tag) {
+		if (gnet__spin(net, &turn) && gnet_sys_load(&net->ctl->stop))
+			return;
+	}
+	gnet__call_free(net, call);
+#else
+	(void)net;
+	(void)call;
+	(void)tag;
+#endif
+}
+
+/*
  * Submits a command on a call that the caller has taken and waits for its answer. On 0 *value is the answer and the call
- * is still the caller's; else the network is ending and the call stays taken, so that a late answer finds no new owner.
+ * is still the caller's; else it no longer is: where the network is ending it stays taken, so that a late answer finds no new owner.
  */
 GNET__COLD int gnet__call_wait(gnet_t *net, uint32_t q, int call, uint32_t op, int fd, uint64_t a,
 			       uint64_t b, int64_t *value)
@@ -291,8 +312,10 @@ GNET__COLD int gnet__call_wait(gnet_t *net, uint32_t q, int call, uint32_t op, i
 		if ((v & 0xffff) == tag)
 			break;
 		rc = gnet__seen_spin(net, GNET_W_COMMAND, fd, op, &turn, 0);
-		if (rc)
+		if (rc) {
+			gnet__call_drop(net, call, tag);
 			return rc;
+		}
 	}
 	gnet__seen_end(net, turn);
 	*value = (int64_t)v >> 16;

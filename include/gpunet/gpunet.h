@@ -138,7 +138,8 @@ int gpunet_drain(gpunet_t *g, unsigned timeout_ms);
  * Waits until the kernels launched on this network with GPUNET_LAUNCH have ended: 0, -ETIMEDOUT, or a kernel's error and a reason
  * (GPU: -EIO; CPU device: -EDEADLK, its threads were stuck or a part of a block made a call, or -EINVAL). Every caller is told of it, on the CPU device
  * until another kernel is launched. A kernel that fails on the CPU device ends as soon as its other blocks do: their waits in calls, now and later, are
- * -ECANCELED, and who sleeps in __nanosleep goes no further. The network stays whole.
+ * -ECANCELED, and who sleeps in __nanosleep goes no further. Another kernel can use the
+ * network unless a thread of the block that failed was in a call.
  */
 int gpunet_sync(gpunet_t *g, unsigned timeout_ms);
 

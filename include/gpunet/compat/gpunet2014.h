@@ -35,7 +35,7 @@
  *   - Errors are results where the original had assertions. Descriptors are large numbers, none is 0.
  *   - The end of the stream: grecv returns 0 once, and -EPIPE from then on. The original knew no end; loops that add up what is not
  *     negative end by the second.
- *   - After gpunet_abort gconnect, gconnect_in, gaccept and gaccept_nb return a descriptor with which every call fails, so that
+ *   - After gpunet_abort gconnect, gconnect_in and gaccept_nb return a descriptor with which every call fails, so that
  *     "while ((s = gconnect_in(addr)) < 0);" ends. Everything else is negative then. A connect that failed takes 50 us at least.
  *   - gsend of a blocking socket sends everything. gsetsock_block(sock, 1) makes a socket block again.
  *   - gpoll returns how many descriptors have an event that was asked for (or POLLERR, POLLHUP, POLLNVAL), not 1, and waits for

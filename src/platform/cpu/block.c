@@ -408,6 +408,13 @@ CPU_HOT void sleep_until(struct cpu_block *b, struct cpu_fiber *f, uint64_t dead
 	cpu_suspend(b, f);
 }
 
+CPU_SCHED int gpunet_cpu_failed(void)
+{
+	const struct cpu_block *b = cpu_self()->block;
+
+	return b && has_failed(b);
+}
+
 /* A fault is an event, so no wait sleeps through it. */
 CPU_SCHED int gpunet_cpu_wait(uint64_t deadline_ns)
 {

@@ -85,15 +85,22 @@ GNET_DEV int gnet__spin(gnet_t *net, uint64_t *turn)
 /*
  * Why the network has ended, or 0: what does not wait, or never for long, asks when it begins. On a GPU one in 64 looks across the bus,
  * as its clock has it: nothing is counted, so of threads that run in step each one comes to look. (The odd factor spreads the clock's
- * values, whatever their distance is.)
+ * values, whatever their distance is.) On the CPU device also if the kernel has failed.
  */
 GNET_DEV int gnet__ended(gnet_t *net)
 {
+	uint64_t stop;
+
 #ifdef __CUDACC__
 	if ((uint32_t)clock64() * 2654435769u >> 26)
 		return 0;
 #endif
-	return -(int)gnet_sys_load(&net->ctl->stop);
+	stop = gnet_sys_load(&net->ctl->stop);
+#ifndef __CUDACC__
+	if (!stop && gpunet_cpu_failed())
+		stop = GNET__ECANCELED;
+#endif
+	return -(int)stop;
 }
 
 /* ---- long waits, as others see them: told.h ------------------------------------------------------------------------ */
@@ -271,8 +278,8 @@ GNET_DEV void gnet__call_free(gnet_t *net, int call)
 }
 
 /*
- * The wait for the answer has ended without it. On the CPU device also because another block has failed: then the network goes on, the
- * answer comes, and the call has to be free again.
+ * The call ends without its answer. On the CPU device also because another block has failed: then the network goes on, the answer comes,
+ * and the call has to be free again.
  */
 GNET_DEV void gnet__call_drop(gnet_t *net, int call, uint64_t tag)
 {
@@ -319,7 +326,10 @@ GNET__COLD int gnet__call_wait(gnet_t *net, uint32_t q, int call, uint32_t op, i
 	}
 	gnet__seen_end(net, turn);
 	*value = (int64_t)v >> 16;
-	return gnet__ended(net);
+	rc = gnet__ended(net);
+	if (rc)
+		gnet__call_drop(net, call, tag);
+	return rc;
 }
 
 /* A command whose argument is at most `a` and `b`: its answer. */

@@ -250,22 +250,22 @@ GNET__2014_FN int gnet2014_gconnect(int kind, const char *name, int n)
 	GNET__2014_BY_ONE(kind, gnet__2014_connect_un(net, name, n));
 }
 
-/* The same for gaccept_nb, and gaccept. */
-GNET_DEV int64_t gnet__2014_accept(gnet_t *net, int fd, int flags)
+/* The same for this one, which says -EAGAIN until somebody comes. */
+GNET_DEV int64_t gnet__2014_accept_nb(gnet_t *net, int fd)
 {
-	int64_t conn = gnet__accept(net, fd, 0, 0, flags);
+	int64_t conn = gnet__accept(net, fd, 0, 0, GNET_MSG_DONTWAIT);
 
 	return conn == -GNET__ECANCELED || conn == -GNET__EIO ? GNET__2014_DEAD : conn;
 }
 
 GNET__2014_FN int gnet2014_gaccept(int kind, int fd)
 {
-	GNET__2014_BY_ONE(kind, gnet__2014_accept(net, fd, 0));
+	GNET__2014_BY_ONE(kind, gnet__accept(net, fd, 0, 0, 0));
 }
 
 GNET__2014_FN int gnet2014_gaccept_nb(int kind, int fd)
 {
-	GNET__2014_BY_ONE(kind, gnet__2014_accept(net, fd, GNET_MSG_DONTWAIT));
+	GNET__2014_BY_ONE(kind, gnet__2014_accept_nb(net, fd));
 }
 
 GNET__2014_FN int gnet2014_shutdown(int fd, int how)

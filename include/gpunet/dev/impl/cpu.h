@@ -56,6 +56,8 @@ void gpunet_cpu_look(const void *word);
  * 0; or 1: the kernel has failed in this block or another one, and from now on no wait sleeps. The caller gives up.
  */
 int gpunet_cpu_wait(uint64_t deadline_ns);
+/* The same without a wait. */
+int gpunet_cpu_failed(void);
 
 /*
  * A word that a wait may be about has been changed: waits of all blocks of all CPU devices of the process look again. With

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CONSUMER = os.path.join(HERE, "consumer")
@@ -201,6 +202,7 @@ def guide(o):
 
 # What the guide's fragments are about, and the words that they use without saying so.
 AROUND = """#include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -259,30 +261,79 @@ def guide_fragments(o):
 
 
 def guide_snippets(o):
-    """What else the guide shows builds without a warning, and its UDP server serves."""
+    """What else the guide shows builds without a warning, and its servers serve."""
     folder = guide_fragments(o)
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I", folder]
     for name in ("all.c", "old.c"):
         call([o.cc, *flags, "-c", os.path.join(folder, name), "-o", os.path.join(folder, name + ".o"),
               *pkgconfig(o, "--cflags")])
-    program = os.path.join(folder, "guide_udp")
-    call([o.cc, *flags, os.path.join(HERE, "guide_udp.c"), "-o", program, *pkgconfig(o, "--cflags", "--libs")])
+    program = os.path.join(folder, "guide_servers")
+    call([o.cc, *flags, os.path.join(HERE, "guide_servers.c"), "-o", program, *pkgconfig(o, "--cflags", "--libs")])
+    guide_server(o, [program, "udp"], socket.SOCK_DGRAM, ask_datagrams)
+    guide_server(o, [program, "many"], socket.SOCK_STREAM, ask_together)
+
+
+def guide_server(o, command, kind, asks):
+    """Starts one on a free port, lets `asks` use it, and ends it with SIGTERM."""
+    with socket.socket(socket.AF_INET, kind) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    env = dict(os.environ, GPUNET_DEVICE="cpu", LD_LIBRARY_PATH=os.path.join(prefix(o), o.libdir))
+    with subprocess.Popen([*command, str(port)], env=env) as server:
+        try:
+            asks(port)
+            server.send_signal(signal.SIGTERM)
+            if server.wait(30) != 0:
+                raise Failed(f"exit code {server.returncode} after SIGTERM")
+        finally:
+            server.kill()
+
+
+def ask_datagrams(port):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.bind(("127.0.0.1", 0))
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-            taken.bind(("127.0.0.1", 0))
-            port = taken.getsockname()[1]
         client.settimeout(0.2)
-        env = dict(os.environ, GPUNET_DEVICE="cpu", LD_LIBRARY_PATH=os.path.join(prefix(o), o.libdir))
-        with subprocess.Popen([program, str(port)], env=env) as server:
-            try:
-                for sent in (b"first", b"", b"x" * 1000):
-                    answer(client, port, sent)
-                server.send_signal(signal.SIGTERM)
-                if server.wait(30) != 0:
-                    raise Failed(f"exit code {server.returncode} after SIGTERM")
-            finally:
-                server.kill()
+        for sent in (b"first", b"", b"x" * 1000):
+            answer(client, port, sent)
+
+
+def ask_together(port):
+    """Clients that stay, one that goes, and more than a block takes at once: the last one has its turn when another has gone."""
+    clients = [connected(port) for _ in range(63)]
+    for turn in range(3):
+        for number, client in reversed(list(enumerate(clients))):
+            ask_stream(client, b"%d of turn %d" % (number, turn))
+        clients.pop(turn * 10).close()
+        clients.append(connected(port))
+    late = connected(port)
+    late.sendall(b"late")
+    clients.pop(5).close()
+    ask_stream(late, b"", b"late")
+    for client in [*clients, late]:
+        client.close()
+
+
+def ask_stream(client, sent, wanted=None):
+    client.sendall(sent)
+    wanted = wanted or sent
+    got = b""
+    while len(got) < len(wanted):
+        some = client.recv(4096)
+        if not some:
+            raise Failed(f"the end after {got}")
+        got += some
+    if got != wanted:
+        raise Failed(f"{got}, not {wanted}")
+
+
+def connected(port):
+    """The server may not be there yet."""
+    for _ in range(150):
+        try:
+            return socket.create_connection(("127.0.0.1", port), 20)
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+    raise Failed("nobody listens")
 
 
 def answer(client, port, sent):
